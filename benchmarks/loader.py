@@ -1,5 +1,6 @@
 """Benchmarks of data loading: batches, packs and their masks, collators, and audio features."""
 
+import importlib.util
 import json
 import random
 import statistics
@@ -405,8 +406,9 @@ def _log_mel(clips: list[np.ndarray], n_mels: int, rounds: int) -> Row:
 def kaldi(clips: int = 16, rounds: int = 11) -> Result:
     """Kaldi's features, ours beside lhotse's, and a training item computed beside one that was stored; in one run.
 
-    The first rows have milliseconds of processor time per 20 s clip (median over rounds in which both take turns), how
-    many times faster than real time ours is on one core, and the greatest and the mean difference between the two. The
+    The first rows have milliseconds of processor time per 20 s clip (median over rounds in which all take turns), how
+    many times faster than real time ours is on one core, and the greatest and the mean difference from lhotse. `native`
+    is kaldi-native-fbank, compiled C++, where it is installed (filter banks only), or null. The
     last one has milliseconds per simulated 20 s conversation of the built-in voice, from its metadata to a batch: its
     audio mixed, its features computed, joined and normalised, or the same from a store.
     """
@@ -426,12 +428,26 @@ def kaldi(clips: int = 16, rounds: int = 11) -> Result:
         pairs = [(ours.extract(c), theirs.extract(c, RATE)) for c in made]
         off = [np.abs(a - b) / (np.maximum(1, np.abs(b)) if kind == "spectrogram" else 1) for a, b in pairs]
         ways = {"ours": ours.extract, "lhotse": partial(theirs.extract, sampling_rate=RATE)}
-        ms = _each(ways, made, rounds)
+        ways |= {"native": native_fbank} if kind == "fbank" and importlib.util.find_spec("kaldi_native_fbank") else {}
+        ms = {"native": None} | _each(ways, made, rounds)
         row: Row = {"features": kind, "ms": ms, "ratio": ms["lhotse"] / ms["ours"]}
         row["times_real_time"] = seconds * 1000 / ms["ours"]
         table.add(row | {"greatest": float(max(d.max() for d in off)), "mean": float(np.mean([d.mean() for d in off]))})
     table.add(_stored_item(clips, rounds, float(seconds)))
     return table, {}
+
+
+def native_fbank(samples: np.ndarray) -> np.ndarray:
+    """The filter banks of kaldi-native-fbank with lhotse's settings."""
+    import kaldi_native_fbank
+
+    options = kaldi_native_fbank.FbankOptions()
+    options.frame_opts.dither, options.frame_opts.snip_edges = 0.0, False
+    options.mel_opts.num_bins, options.mel_opts.high_freq = 80, -400.0
+    computer = kaldi_native_fbank.OnlineFbank(options)
+    computer.accept_waveform(RATE, samples)
+    computer.input_finished()
+    return np.stack([computer.get_frame(i) for i in range(computer.num_frames_ready)])
 
 
 def _stored_item(count: int, rounds: int, seconds: float) -> Row:

@@ -1,5 +1,6 @@
 """Parts of models: attention, losses of transducers, greedy decoding of transducers, Viterbi."""
 
+import importlib.util
 import math
 import statistics
 import time
@@ -366,30 +367,53 @@ RATE = 50
 
 @benchmark(threads=1)
 def viterbi(items: int = 32, rounds: int = 5) -> Result:
-    """The batched Viterbi beside a plain one that takes items one by one, on the same emissions in one run.
+    """The batched Viterbi, a plain one that takes items one by one, and a compiled kernel, in one run.
 
     Windows of 30 s at 50 frames a second with about 450 characters (fast speech), and clips of mixed lengths: how many
-    times faster than real time each is, the harness.ratio, and that the paths are equally good.
+    times faster than real time each is in processor time, the ratio of times (theirs / ours), and that the paths are
+    equally good.
 
-    The peer is the usual textbook form (as in torchaudio's forced alignment tutorial): for each frame one vector
-    operation over the states of one item, in numpy, and backtracking. numpy is kinder to it than torch, whose calls
-    cost more on short vectors; it uses one thread.
+    `kernel` is torchaudio's `forced_align` in C++: torchaudio's own where it is installed, or its copy in the package
+    ctc-forced-aligner. Without either it is null. `one_by_one` is the textbook form in numpy: for each frame one vector
+    operation over the states of one item, and backtracking.
     """
     from stentor.models.decoding.viterbi import viterbi as ours
 
     rng, table = np.random.default_rng(0), Table()
+    name, kernel = compiled_viterbi()
     lengths = {"30 s windows": np.full(items, 30.0), "mixed, 2 to 30 s": rng.uniform(2, 30, items)}
     for title, seconds in lengths.items():
         case = tuple(zip(*(_emissions(rng, s) for s in seconds)))
-        pairs = zip(ours(*case), plain_viterbi(*case))
-        difference = max(abs(a.score - b) for a, (_, b) in pairs if a is not None)
+        scores = [path.score for path in ours(*case) if path is not None]
+        peers = [[score for _, score in plain_viterbi(*case)], kernel(*case) if kernel else scores]
+        difference = max(abs(a - b) for peer in peers for a, b in zip(scores, peer, strict=True))
         ways = {"times_real_time": partial(ours, *case), "one_by_one": partial(plain_viterbi, *case)}
-        taken = harness.in_turns(ways, rounds, time.perf_counter)
+        ways |= {"kernel": partial(kernel, *case)} if kernel else {}
+        taken = harness.in_turns(ways, rounds)
         audio = sum(map(len, case[0])) / RATE
         row: Row = {"items": title, **{name: round(audio / median) for name, median in harness.medians(taken).items()}}
         row["ratio"] = round(harness.ratio(taken["one_by_one"], taken["times_real_time"]), 2)
+        row["kernel"] = row.pop("kernel", None)
+        row["kernel_ratio"] = round(harness.ratio(taken["kernel"], taken["times_real_time"]), 2) if kernel else None
         table.add(row | {"score_difference": difference})
-    return table, {}
+    return table, {"kernel": name}
+
+
+def compiled_viterbi() -> tuple[str | None, Callable[..., list[float]] | None]:
+    """Name of the package that has torchaudio's kernel, and the scores of the best paths, one item after the other."""
+    if importlib.util.find_spec("torchaudio"):
+        from torchaudio.functional import forced_align as torch_align
+
+        return "torchaudio", lambda emissions, labels: [
+            float(torch_align(e[None], torch.tensor([row]))[1].sum()) for e, row in zip(emissions, labels)
+        ]
+    if importlib.util.find_spec("ctc_forced_aligner"):
+        from ctc_forced_aligner import forced_align
+
+        return "ctc-forced-aligner", lambda emissions, labels: [
+            float(forced_align(e.numpy()[None], np.array([row]))[1].sum()) for e, row in zip(emissions, labels)
+        ]
+    return None, None
 
 
 def _emissions(rng: np.random.Generator, seconds: float, classes: int = 32) -> tuple[Tensor, list[int]]:

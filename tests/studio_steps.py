@@ -9,7 +9,7 @@ from browser import Page
 
 YAML = "document.querySelector('#yaml .cm-content').cmTile.view.state.doc.toString()"
 """The run file in its editor, which keeps only those lines in the page that can be seen."""
-SMALL = "Small, from nothing (2 million)"
+SMALL = "Small, from scratch (2 million)"
 
 
 def shoot(page: Page, name: str, top: str = "body") -> None:

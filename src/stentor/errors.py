@@ -1,7 +1,7 @@
 """Errors, each with the exit code of the command line.
 
-Messages are written for the person at the keyboard: what is wrong, where, and what to do. No message holds an access
-token (`without_secrets`).
+Messages are written for users: what is wrong, where, and what to do. No message contains an access token
+(`without_secrets`).
 """
 
 import errno
@@ -36,11 +36,11 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Purpose of each extra of the package, and the modules that it installs."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of a disk without room."""
+"""Error numbers of a full disk or an exceeded quota."""
 TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{6,}\b|\bBearer\s+[\w.~+/=-]{6,}")
 """Pattern of tokens of the Hugging Face Hub."""
 URL_USER = re.compile(r"(?<=://)[^/\s'\"?#<>]+(?=@)")
-"""User and password of an address."""
+"""User name and password in a URL."""
 URL_SIGNATURE = re.compile(
     r"([?&;](?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|signature|sig|(?:\w+[_-])?token"
     r"|(?:api[_-]?)?key|password|secret)=)[^&;\s'\"<>\\]+",
@@ -48,20 +48,20 @@ URL_SIGNATURE = re.compile(
 )
 """Parts of an address that grant access to what it names: signatures of S3, Google and Azure, tokens, passwords."""
 SECRET_NAMES = re.compile(r"(?:^|_)(?:TOKEN|API_KEY|ACCESS_KEY|SECRET|PASSWORD)$")
-"""Environment variables that hold secrets, of the Hub and of trackers."""
+"""Environment variables that contain secrets, for the Hub and for trackers."""
 LEAST_SECRET = 8
-"""A shorter value could be part of any word."""
+"""Minimum length of a secret in characters: a shorter value could be part of any word."""
 _HIDDEN: set[str] = set()
 
 
 class StentorError(Exception):
-    """An expected failure: shown as one plain paragraph, without a traceback."""
+    """Base class of expected errors. The command line shows the message without a traceback."""
 
     exit_code = 1
 
 
 class ConfigError(StentorError):
-    """Wrong usage or a wrong config file."""
+    """Invalid usage or an invalid config file."""
 
     exit_code = 2
 
@@ -92,13 +92,13 @@ def require(extra: str, what: str, *modules: str, instead: str = "") -> None:
 
 
 class DataError(StentorError):
-    """Data that must not be trained or scored on as it is; the message lists what is wrong."""
+    """Data that cannot be used for training or evaluation as it is. The message lists the problems."""
 
     exit_code = 3
 
 
 class MissingData(DataError):
-    """Data that is not where `path` says."""
+    """Data that does not exist at `path`."""
 
     def __init__(self, message: str, path: Path):
         super().__init__(message)
@@ -118,7 +118,7 @@ class RecordError(DataError):
 
 
 class AudioError(RecordError):
-    """One audio file that cannot be used."""
+    """One unusable audio file."""
 
 
 class Stopped(StentorError):
@@ -128,13 +128,13 @@ class Stopped(StentorError):
 
 
 def hide(secret: str) -> None:
-    """From now on `without_secrets` takes this out as well: a secret that no variable holds, as that of a login."""
+    """Make `without_secrets` also remove this secret, which is in no environment variable, such as a login token."""
     if len(secret) >= LEAST_SECRET:
         _HIDDEN.add(secret)
 
 
 def without_secrets(text: str) -> str:
-    """The text without anything that is, or looks like, an access token, a password or a signature of an address."""
+    """Return the text with access tokens, passwords and URL signatures replaced by `***`."""
     for value in tuple(_HIDDEN):  # another thread may add one
         text = text.replace(value, "***")
     for name, value in os.environ.items():

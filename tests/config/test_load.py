@@ -372,7 +372,7 @@ def test_null_takes_an_entry_out_of_a_mapping(run):
     assert list(load(run("base: run.yaml\ndata: {eval: {dev: null}}\n", "child.yaml")).config.data.eval) == ["far"]
     with pytest.raises(Mistakes, match="nowhere"):
         load(path, ["data.eval.nowhere=null"])
-    empty = r"\{\} changes nothing, because mappings merge: \{dev: null, far: null\} takes out what is there"
+    empty = r"\{\} changes nothing, because mappings merge: \{dev: null, far: null\} removes the entries"
     for call in (
         lambda: load(path, ["data.eval={}"]),
         lambda: load(path, ["data={eval: {}}"]),

@@ -26,7 +26,7 @@ def test_an_option_without_the_one_that_it_needs(name):
     for field, declared in declarations(OPTIONS[name]):
         if declared.needs is not None:
             value = VALUES.get(field.type, "x")
-            with pytest.raises(ConfigError, match=f"^{flag(field)} goes with --{declared.needs.replace('_', '-')}\\.$"):
+            with pytest.raises(ConfigError, match=f"^{flag(field)} requires --{declared.needs.replace('_', '-')}\\.$"):
                 refuse_missing(filled(OPTIONS[name], **{field.name: value}))
             refuse_missing(filled(OPTIONS[name], **{field.name: value, declared.needs: "auto"}))
 

@@ -109,7 +109,7 @@ class Talker(Family):
         "task: transcribe\nmodel:\n  type: talker\ndata:\n  train: [{type: jsonl, path: a.jsonl}]\n  layout: packed\n"
     )
     done = config("check", "run.yaml", "--plugin", "talker.py")
-    assert done.stderr == "stentor: run.yaml:3: 'model.type': talker serves speak, not transcribe\n"
+    assert done.stderr == "stentor: run.yaml:3: 'model.type': talker supports speak, not transcribe\n"
     (folder / "talker.py").write_text(family.format(tasks='"transcribe"'))
     done = config("check", "run.yaml", "--plugin", "talker.py")
     assert done.stderr == "stentor: run.yaml:6: 'data.layout': a model of type talker needs the layout padded\n"

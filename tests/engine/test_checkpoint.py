@@ -82,7 +82,7 @@ def test_a_full_disk_says_what_is_left(tmp_path):
     with pytest.raises(StentorError, match=r"step 2 could not be written(.*)No space left(.*)no earlier checkpoint"):
         write(tmp_path, 2, full)
     write(tmp_path, 1, fill)
-    with pytest.raises(StentorError, match=r"the newest complete checkpoint is step-000001. Make room"):
+    with pytest.raises(StentorError, match=r"the newest complete checkpoint is step-000001. Free disk space"):
         write(tmp_path, 2, full)
     assert entries(tmp_path) == {"step-000001", "latest"}
 

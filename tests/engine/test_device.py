@@ -26,7 +26,7 @@ def test_freed_memory_is_given_back():
 @pytest.mark.parametrize("name", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
 def test_a_launcher_that_shards_the_model_itself_is_refused(name, monkeypatch):
     monkeypatch.setenv(name, "true")
-    with pytest.raises(ConfigError, match=f"The launcher set {name}, .* say `train.shard=true`"):
+    with pytest.raises(ConfigError, match=f"The launcher set {name}, .* set `train.shard=true`"):
         accelerator(Train())
 
 

@@ -202,7 +202,7 @@ def test_adapters_that_go_on_from_others_are_refused(start):
     section = {"init": str(start)}
     config = SimpleNamespace(train=Train(interpolate=0.5), plain=lambda: {"model": section})
     setup = SimpleNamespace(bundle=SimpleNamespace(model=nn.ModuleDict({"layer": model})), evals=[], tests=[])
-    with pytest.raises(ConfigError, match="between two adapters"):
+    with pytest.raises(ConfigError, match="average of two adapters"):
         check(config, setup)
     nn.init.zeros_(model["lora_B"]["default"].weight)
     check(config, setup)
@@ -220,7 +220,7 @@ def test_adapters_that_go_on_from_others_are_refused(start):
                 "train.interpolate={keep: {blind: 0.1}}",
                 "data.test={blind: {type: jsonl, path: DEV}}",
             ],
-            "by which nothing may be chosen",
+            "which must not be used for selection",
         ),
         (["model.init=START", "train.interpolate={}", "data.eval.dev=null"], "there is none: add one"),
     ],

@@ -190,7 +190,7 @@ def test_stages_go_on_where_they_were_killed(tiny, cli, start, rows, tmp_path):
     assert results(folder)["steps"] == 60 and "dev" in results(folder)["eval"]
 
     again = cli("train", config)
-    assert "is finished" in again.stdout and "Going on" not in again.stdout
+    assert "is finished" in again.stdout and "Resuming" not in again.stdout
 
 
 def staged(rows, folder, stage) -> list[int]:

@@ -54,7 +54,7 @@ def test_the_function_of_each_verb_is_there():
 def test_a_device_that_is_not_there_is_refused_by_each_verb(arguments, attempt, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, shown = attempt(*arguments, "--device", "bogus")
-    assert (code, shown.strip()) == (2, "stentor: Unknown device bogus: take auto, cpu, cuda, cuda:N or mps.")
+    assert (code, shown.strip()) == (2, "stentor: Unknown device bogus: use auto, cpu, cuda, cuda:N or mps.")
     if "--ray" not in arguments:
         code, shown = attempt(*arguments, "--device", "cuda:99")
         assert code == 2 and "There is no device cuda:99" in shown

@@ -44,7 +44,10 @@ def test_a_recipe_without_its_data(attempt, tmp_path, monkeypatch, recipe, key, 
 
 def test_token_shards_that_are_not_there(attempt, tiny):
     code, shown = attempt("train", tiny(), "data.train.0={type: shards, path: data/tokens/train/data.lst}")
-    assert code == 3 and "`stentor prepare tokens MANIFEST --codec CODEC --to data/tokens/train` makes" in shown
+    assert (
+        code == 3
+        and "Create token shards with `stentor prepare tokens MANIFEST --codec CODEC --to data/tokens/train`" in shown
+    )
 
 
 @pytest.mark.parametrize("kind", ["eval", "test"])

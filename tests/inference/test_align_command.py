@@ -88,5 +88,5 @@ def test_a_long_text_that_cannot_be_cut_says_what_was_heard():
     clip = clip_of(ArrayRecording(np.zeros(16000, np.float32), 16000, 16000, "talk"), "one")
     problem = describe_problem(clip, Aligned([], hypothesis="two six", reason="mismatch"))
     assert problem == (
-        "talk: the text does not seem to be what is said, so that its times mean little. The model hears: 'two six'."
+        "talk: the text does not match the audio, so its times are unreliable. The model's transcript: 'two six'."
     )

@@ -89,13 +89,13 @@ def test_what_is_there_is_left_out(ctc_export, folder, tmp_path, monkeypatch, he
         (["talk.wav"], "What is said in talk.wav? Give its TEXT, or a folder or a manifest without TEXT."),
         (["-"], "What is said in -? Give its TEXT"),
         (["DATA", "--format", "elan", "--out", "x"], "Unknown --format elan"),
-        (["DATA", "--gpus-per-worker", "1", "--out", "x"], "--gpus-per-worker goes with --ray"),
+        (["DATA", "--gpus-per-worker", "1", "--out", "x"], "--gpus-per-worker requires --ray"),
         (
             ["talk.wav", "one", "--jobs", "2"],
             "--jobs is for many recordings, not for one recording with its TEXT: leave it out.",
         ),
         (["talk.wav", "one", "--skip-existing"], "--skip-existing is for many recordings"),
-        (["DATA", "--engine", "aligner", "--out", "x"], "does not serve --engine aligner, only ctc."),
+        (["DATA", "--engine", "aligner", "--out", "x"], "does not support --engine aligner, only ctc."),
     ],
 )
 def test_wrong_usage(ctc_export, folder, tmp_path, monkeypatch, attempt, arguments, message):

@@ -118,7 +118,7 @@ def test_text_that_cannot_be(aligner):
 def test_it_is_known_by_its_config(whisper, tmp_path):
     assert engine_of(str(whisper))[1] == "whisper"
     assert isinstance(open_aligner(str(whisper), device="cpu"), WhisperAligner)
-    with pytest.raises(ConfigError, match=r"does not serve --engine ctc, only whisper\."):
+    with pytest.raises(ConfigError, match=r"does not support --engine ctc, only whisper\."):
         engine_of(str(whisper), "ctc")
     with pytest.raises(ConfigError, match=r"Unknown --engine dtw; known: aligner, transducer, ctc, whisper"):
         engine_of(str(whisper), "dtw")

@@ -90,12 +90,12 @@ def language_model(texts, weight, **task):
         (search(speech_llm, None, -0.1), "temperature must be 0 or more"),
         (search(speech_llm, None, float("nan")), "temperature must be 0 or more"),
         (search(speech_llm, None, []), "temperature must be 0 or more"),
-        (search(speech_llm, None, [0.4, 0.2]), "rising order"),
+        (search(speech_llm, None, [0.4, 0.2]), "ascending order"),
         (search(speech_llm, 2, 0.2), "leave out one of them"),
-        (search(ctc, None, 0.4), "family ctc decodes greedily: leave out the temperature"),
+        (search(ctc, None, 0.4), "family ctc only supports greedy search: leave out the temperature"),
         (hotwords("Boz", 0.0), "must be above 0, not 0"),
-        (hotwords(None, 1.0), "needs hotwords: name some"),
-        (language_model(None, 0.3), "needs its texts"),
+        (hotwords(None, 1.0), "requires hotwords: give some"),
+        (language_model(None, 0.3), "requires its text file"),
         (language_model("texts.txt", 0.0), "must be above 0, not 0"),
         (language_model("texts.txt", None, hotwords=["Boz"]), "hotwords and a language model cannot be combined"),
         (lambda: hints(ctc(), None, PROMPT, "", print), "family ctc takes no prompt: leave it out"),
@@ -143,7 +143,7 @@ def test_texts_of_a_language_model(tmp_path):
     assert with_language_model(task, ctc(), None, 0.7).language_model_weight == 0.7
     deaf = whisper_family()
     object.__setattr__(deaf, "decoding_options", lambda: frozenset({"beams"}))
-    with pytest.raises(ConfigError, match="the family seq2seq cannot listen to it: leave it out"):
+    with pytest.raises(ConfigError, match="the family seq2seq does not support one: leave it out"):
         with_language_model(Transcribe(), deaf, "texts.txt", None)
 
 
@@ -151,15 +151,15 @@ def test_hints_without_a_place():
     warnings = []
     deaf = speech_llm(prompt={"context": False})
     hints(deaf, "A lecture", None, "", warnings.append)
-    assert warnings == ["This model of the family speech_llm has no place for a context: it is not used."]
+    assert warnings == ["This model of the family speech_llm takes no context: it is not used."]
 
 
 def test_on_the_command_line(export, tone, run):
     path = tone("a.wav", (1, -10))
     code, out, err = run(export(), path, "--context", "A lecture")
     assert (code, out) == (0, "level 10\n")
-    assert err == "stentor: warning: This model of the family test_meter has no place for a context: it is not used.\n"
-    for option, message in (("--hotwords", "takes no hotwords"), ("--prompt", "takes no prompt")):
+    assert err == "stentor: warning: This model of the family test_meter takes no context: it is not used.\n"
+    for option, message in (("--hotwords", "does not support hotwords"), ("--prompt", "takes no prompt")):
         code, _, err = run(path.parent / "model", path, option, "Boz")
         assert code == 2 and f"family test_meter {message}" in err
 
@@ -172,7 +172,7 @@ def test_a_context_that_was_never_learned(export, tone, meter, monkeypatch):
         (folder / "train_results.json").write_text(f'{{"data": {{"with_context": {count}}}}}')
         model.transcribe(path, context="A lecture", on_warning=warnings.append)
         assert len(warnings) == warned
-    assert "was trained on records without any context" in warnings[0]
+    assert "was trained on records without context" in warnings[0]
 
 
 def test_a_prompt_is_transformers_prompt_ids(whisper):

@@ -89,7 +89,7 @@ def test_wrong_usage(diarizer, talk, run, options, message):
 
 def test_a_model_of_another_task(export, talk, run):
     code, _, err = run("diarize", export(), talk("a.wav", 1, []))
-    assert code == 2 and "was trained for the task transcribe, not to tell speakers apart" in err
+    assert code == 2 and "was trained for the task transcribe, not to diarize" in err
 
 
 @pytest.mark.parametrize("labels", [{"type": "powerset", "speakers": 3}, {"type": "speaker", "speakers": 2}, "overlap"])

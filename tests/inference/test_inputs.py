@@ -72,7 +72,7 @@ def test_folders_and_patterns(export, tone, tmp_path, run):
     ("argument", "message"),
     [
         ("nothing/*.wav", r"The pattern .*nothing/\*.wav matches no file"),
-        ("empty", "The folder .*empty holds no audio"),
+        ("empty", "The folder .*empty contains no audio"),
     ],
 )
 def test_what_stands_for_no_file(tmp_path, argument, message):
@@ -118,7 +118,7 @@ def test_addresses_that_give_no_audio(export, tone, tmp_path, run, server, monke
     lines = err.strip().splitlines()
     assert f"{bad[0]} cannot be downloaded: the server answers 404 Not Found" in lines[0]
     assert bad[1] in lines[1] and "cannot be read" in lines[1]
-    assert f"{bad[2]} is cut short" in lines[2]
+    assert f"{bad[2]} is incomplete" in lines[2]
     assert "http://127.0.0.1:1/a.wav cannot be downloaded" in lines[3] and "Connection refused" in lines[3]
     assert "secret" not in err and "stentor-" not in err
     monkeypatch.setattr(recording, "LARGEST", 1000)

@@ -183,7 +183,7 @@ def test_words_without_times_have_no_speakers(voices):
 
 def test_a_model_that_tells_no_speakers_apart_is_no_diarizer(export, diarizer, tones):
     model = load(export(task="words"))
-    with pytest.raises(ConfigError, match="words, not to tell speakers apart"):
+    with pytest.raises(ConfigError, match="words, not to diarize"):
         model.stream(diarizer=model)
     with pytest.raises(ConfigError, match="labels speech, not speakers"):
         model.stream(diarizer=load(diarizer(labels={"type": "binary"})))

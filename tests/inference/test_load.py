@@ -130,7 +130,9 @@ def test_hub_ids(export, tmp_path, monkeypatch):
 def test_what_is_no_model_of_ours(export):
     folder = export()
     (folder / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ConfigError, match=r"model_type 'bert', which is no model family here; known: .*test_meter"):
+    with pytest.raises(
+        ConfigError, match=r"model_type 'bert', which no known model family loads. Known families: .*test_meter"
+    ):
         load(folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(ConfigError, match="cannot be read as JSON"):

@@ -45,8 +45,8 @@ def test_transcripts_are_those_of_this_machine(ray_cluster, whisper, files, tmp_
 def test_what_does_not_go_with_it(files, capsys):
     for more, message in (
         (["--ray", "auto"], "--ray is for files, with a folder for their outputs: give one with --out"),
-        (["--jobs", "2"], "--jobs goes with --ray"),
-        (["--gpus-per-worker", "0.5"], "--gpus-per-worker goes with --ray"),
+        (["--jobs", "2"], "--jobs requires --ray"),
+        (["--gpus-per-worker", "0.5"], "--gpus-per-worker requires --ray"),
     ):
         assert main(["diarize", "model", str(files), "--device", "cpu", *more]) == 2
         assert message in capsys.readouterr().err
@@ -121,10 +121,10 @@ def test_an_evaluation_goes_on_after_a_kill(ray_cluster, whisper, corpus, tmp_pa
         file.write('{"id": "train3", "rec')  # as if it had been killed while writing
     capsys.readouterr()
     assert main([*command, "--batch-tokens", "500"]) == 2
-    assert "ray.json.part was left by a command with other settings (batch_tokens was '400'" in capsys.readouterr().err
+    assert "ray.json.part is from a command with other settings (batch_tokens was '400'" in capsys.readouterr().err
     assert main(command) == 0
     going_on, _, printed = capsys.readouterr().out.partition("\n")
-    assert going_on.startswith("Resuming: 2 of ") and going_on.endswith(" batches were done before.")
+    assert going_on.startswith("Resuming: 2 of ") and going_on.endswith(" batches are already done.")
     assert printed == local
     for suffix in (".json", ".predictions.jsonl"):
         assert (tmp_path / f"ray{suffix}").read_bytes() == (tmp_path / f"local{suffix}").read_bytes()

@@ -31,7 +31,7 @@ def test_silence_goes_and_speech_stays():
     # 3 s of speech, a pause of 0.3 s as it is, one of 2 s as 0.2 s, and 0.1 s at each end; 0.03 s beside speech stay
     assert len(out) / RATE == pytest.approx(3.7, abs=0.15)
     assert np.abs(out[: RATE // 20]).max() == 0 and np.abs(out[RATE // 5 : RATE]).min() < np.abs(out).max()
-    with pytest.raises(AudioError, match="holds no speech"):
+    with pytest.raises(AudioError, match="contains no speech"):
         trimmed(pieces(silence(2), 0.5 * np.ones(300, np.float32), silence(2)), RATE)
 
 
@@ -60,10 +60,10 @@ def test_a_file_of_any_rate_and_shape_is_the_array(codec, tmp_path):
 @pytest.mark.parametrize(
     ("audio", "text", "reason", "message"),
     [
-        (voiced(35), "x", "too_long", r"holds 35.\d s of speech, and its text is as long"),
+        (voiced(35), "x", "too_long", r"has 35.\d s of speech; a reference with a transcript"),
         (silence(3), "x", "silent", "The reference is silent"),
-        (voiced(2), None, "no_speech", "hears no word in The reference: give its text"),
-        (pieces(silence(1), voiced(0.2), silence(1)), "x", "too_short", r"The reference holds 0.4\d s of speech"),
+        (voiced(2), None, "no_speech", "found no words in The reference: give its transcript"),
+        (pieces(silence(1), voiced(0.2), silence(1)), "x", "too_short", r"The reference has 0.4\d s of speech"),
     ],
 )
 def test_arrays_that_are_no_reference(codec, audio, text, reason, message):
@@ -86,7 +86,7 @@ def test_a_long_one_is_cut_at_a_pause_and_then_written_down(codec):
     ((seconds, rate, language),) = transcribed
     assert seconds == pytest.approx(17.5, abs=0.2) and (rate, language) == (RATE, "en")
     assert voice.frames == pytest.approx(seconds * codec.frame_rate, abs=1)
-    assert "the first 17." in remarks[0] and remarks[1] == "The reference is heard as: so much"
+    assert "the first 17." in remarks[0] and remarks[1] == "Transcript of The reference: so much"
 
 
 def test_a_long_one_with_its_text_is_used_with_a_remark(codec):
@@ -126,10 +126,10 @@ def test_damaged_voice_files(codec, tmp_path):
     assert all(before in intact for before, _ in changes)
     for text in ("[]", "{}", *(intact.replace(*change) for change in changes)):
         base.with_suffix(".json").write_text(text)
-        with pytest.raises(DataError, match="damaged, or no voice at all"):
+        with pytest.raises(DataError, match="damaged or not a voice file"):
             load_voice(base, codec)
     base.with_suffix(".json").write_text(intact.replace('"version": 1', '"version": 2'))
-    with pytest.raises(ConfigError, match="format version 2, of a newer Stentor; this one reads 1"):
+    with pytest.raises(ConfigError, match="format version 2 of a newer Stentor; this version reads 1"):
         load_voice(base, codec)
     base.with_suffix(".json").write_text(intact)
     for codes in (np.full((3, 5), 16, np.int16), np.zeros((2, 5), np.int16), np.zeros((3, 0), np.int16)):
@@ -137,5 +137,5 @@ def test_damaged_voice_files(codec, tmp_path):
         with pytest.raises(DataError, match="damaged"):
             load_voice(base, codec)
     base.with_suffix(".safetensors").write_bytes(b"nothing")
-    with pytest.raises(DataError, match="damaged, or no voice at all"):
+    with pytest.raises(DataError, match="damaged or not a voice file"):
         load_voice(base, codec)

@@ -351,7 +351,7 @@ def test_the_python_interface(export, tone):
     model = stentor.load(export(), "cpu")
     stream = model.stream(RATE, language="en", delay=0.5)
     assert said(stream.feed(audio) + stream.finish()) == ["level", "20"]
-    with pytest.raises(ConfigError, match="seconds"):
+    with pytest.raises(ConfigError, match="above 0 s"):
         model.stream(delay=-1)
     with pytest.raises(ConfigError, match="finished"):
         stream.feed(audio)

@@ -67,7 +67,7 @@ def test_unreadable_files_are_named_and_the_others_done(export, tone, tmp_path, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--words"], "gives no word times: it was trained for the task transcribe"),
+        (["--words"], "has no word times: it was trained for the task transcribe"),
         (["--format", "srt", "--cues", "words"], "needs --words"),
         (["--words", "--cues", "words"], "--format srt or vtt"),
         (["--format", "srt", "--cues", "syllables"], "known: lines, words"),

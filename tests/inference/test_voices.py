@@ -85,7 +85,7 @@ class Attack:
 
 
 def test_nothing_in_a_prompt_is_run(tmp_path):
-    with pytest.raises(DataError, match=r"else than a VoiceClonePrompt of OmniVoice \(it asks for posix.mkdir\)"):
+    with pytest.raises(DataError, match=r"is not a VoiceClonePrompt of OmniVoice \(it asks for posix.mkdir\)"):
         load_voice(prompt(tmp_path / "a.pt", ref_text=Attack(tmp_path / "attacked")), Higgs())
     assert not (tmp_path / "attacked").exists()
 
@@ -99,7 +99,7 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
     rng = np.random.default_rng(0)
     for length in (2, 900, 3000, len(intact) - 1):
         path.write_bytes(intact[:length])
-        with pytest.raises(DataError, match=r"a\.pt is cut short: copy it again, or make a voice of a recording"):
+        with pytest.raises(DataError, match=r"a\.pt is cut short: copy it again, or create a voice from a recording"):
             load_voice(path, codec)
     place = intact.index(CODES.numpy().tobytes())
     path.write_bytes(intact[:place] + b"\xff" + intact[place + 1 :])
@@ -122,10 +122,10 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
             load_voice(prompt(path, **changes), codec)
     for value, reason in (([1, 2], "it asks for EMPTY_LIST"), ({"format_version": 1, "ref_text": "a"}, "no ref_audio")):
         torch.save(value, path)
-        with pytest.raises(DataError, match=f"something else than a VoiceClonePrompt of OmniVoice .*{reason}"):
+        with pytest.raises(DataError, match=f"is not a VoiceClonePrompt of OmniVoice .*{reason}"):
             load_voice(path, codec)
     torch.save({"a": 1}, path, _use_new_zipfile_serialization=False)
-    with pytest.raises(DataError, match="is no torch file"):
+    with pytest.raises(DataError, match="is not a torch file"):
         load_voice(path, codec)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.txt", "a")
@@ -136,7 +136,7 @@ def test_damaged_prompts_and_those_of_other_versions(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in {**files, program: far}.items():
             archive.writestr(name, data)
-    with pytest.raises(DataError, match="something else"):
+    with pytest.raises(DataError, match="is not a VoiceClonePrompt"):
         load_voice(path, codec)
     for codes in (CODES + 1000, CODES[:4]):
         with pytest.raises(DataError, match="its codes do not fit the codec"):
@@ -176,7 +176,10 @@ def test_the_list_of_voices(model, run, tmp_path):
     (model / "voices" / "ben.pt").write_bytes(b"x")
     code, out, err = run("voices", model)
     assert (
-        code == 3 and "anna" in out and "ben.pt is no torch file" in err and "1 of 2 voices cannot be read: ben" in err
+        code == 3
+        and "anna" in out
+        and "ben.pt is not a torch file" in err
+        and "1 of 2 voices cannot be read: ben" in err
     )
     (tmp_path / "empty").mkdir()
     assert "There are no voices in" in run("voices", tmp_path / "empty")[1]

@@ -157,7 +157,7 @@ def test_impossible_settings_are_refused(tokenizer, keys, message):
 @pytest.mark.parametrize(
     "keys, message",
     [
-        ({}, r"give either `from` .* or `config` \(a transformers config\), not both"),
+        ({}, r"needs `from` .* or `config` \(a transformers config\)"),
         ({"config": CONFIG}, "needs `tokenizer`, a folder with the processor of a Qwen3-ASR model"),
         ({"from": "x/y", "tokenizer": "z"}, "leave `tokenizer` out"),
         ({"from": "x/y", "quantize": "8bit"}, "add adapters"),

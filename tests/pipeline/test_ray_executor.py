@@ -52,7 +52,7 @@ def test_a_record_on_which_workers_die_is_a_reject(run):
     found = run(Squares(die))
     crashed = [outcome for outcome in found if outcome.get("dropped") == "crashed"]
     assert [outcome for outcome in found if outcome not in crashed] == list(outcomes({13}))
-    message = "13: the process that works on it dies, each time."
+    message = "13: every process that works on it dies."
     assert crashed == [{"id": "13", "dropped": "crashed", "message": message}]
 
 

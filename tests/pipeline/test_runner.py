@@ -26,7 +26,7 @@ def test_results_are_written_in_order(tmp_path, jobs, capsys):
     assert header == {"settings": {"seed": 1}} and lines == list(outcomes())
     assert capsys.readouterr().err.splitlines()[-1] == "squaring: 30 of 30 numbers"
     run(tmp_path / "a.part", Squares(lambda: pytest.fail("nothing remains")))
-    assert capsys.readouterr().out == "Resuming: 30 of 30 numbers were done before.\n"
+    assert capsys.readouterr().out == "Resuming: 30 of 30 numbers are already done.\n"
 
 
 @pytest.mark.parametrize("jobs", [(1, 2), (2, 1), (3, 2)])
@@ -64,7 +64,7 @@ def test_groups_at_hand_can_be_finished_first(tmp_path, jobs):
 
 
 def test_a_process_that_dies_is_reported(tmp_path):
-    with pytest.raises(StentorError, match="One of the 2 processes died, perhaps for want of memory: run the same"):
+    with pytest.raises(StentorError, match="One of the 2 processes died, perhaps because memory ran out: run the same"):
         run(tmp_path / "a.part", Squares(die), jobs=2)
     run(tmp_path / "a.part", jobs=2)
     assert len(Journal(tmp_path / "a.part", {"seed": 1})) == 30

@@ -65,9 +65,9 @@ def test_the_log_of_a_run_has_the_estimate_beside_the_figure(tiny, cli, tmp_path
     (folder,) = (tmp_path / "runs").iterdir()
     log = (folder / "log.txt").read_text()
     line = re.search(
-        r"Dry run of the largest batch: .*? s, ([\d.]+) GiB at most; the process grew by -?[\d.]+\. "
-        r"Estimated: ([\d.]+) GiB \(weights [\d.]+, gradients [\d.]+, activations [\d.]+\); the "
-        r"optimizer's state adds [\d.]+ GiB",
+        r"Dry run of the largest batch: .*? s, peak ([\d.]+) GiB; the process grew by -?[\d.]+\. "
+        r"Estimate: ([\d.]+) GiB \(weights [\d.]+, gradients [\d.]+, activations [\d.]+\); the "
+        r"optimizer state adds [\d.]+ GiB",
         log,
     )
     assert line, log

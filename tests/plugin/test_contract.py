@@ -155,7 +155,7 @@ def test_what_a_class_lacks_is_told_when_it_is_loaded(plugin, text, message):
         (
             CALLBACK.replace("HOOK", "state_dict(self)").replace("BODY", "return {1j: Path()}"),
             ["callbacks=[watch]", "train.steps=2"],
-            "Watch.state_dict (FILE, line 17) must return what JSON can hold, not {1j: ",
+            "Watch.state_dict (FILE, line 17) must return JSON-serialisable data, not {1j: ",
         ),
         (
             'class Own(Transcribe):\n    type: Literal["own"] = "own"\n    def score(self, predictions):\n'

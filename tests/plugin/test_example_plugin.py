@@ -70,7 +70,7 @@ def test_trained_resumed_scored_transcribed_and_exported(config, cli, rows, corp
     transcripts = [cli("transcribe", m, corpus / "train2.wav", "--plugin", FILE).stdout for m in (folder, copy)]
     assert transcripts[0] == transcripts[1] and transcripts[0].strip()
     refused = cli("transcribe", folder, corpus / "train2.wav", check=False)
-    assert refused.returncode == 2 and "A family of a plug-in needs --plugin" in refused.stderr
+    assert refused.returncode == 2 and "For a family of a plug-in, give --plugin" in refused.stderr
 
 
 def test_stages_start_from_the_export_before(config, cli, tmp_path):

@@ -61,8 +61,8 @@ def test_what_is_stored_is_what_the_source_makes(spec, tmp_path, capsys):
     assert summary["speakers"] == 2 and summary["speakers_per_record"] == {"2": 6} and summary["speech_hours"] > 0
     assert "6 mixtures, 0.01 hours, 2 speakers" in capsys.readouterr().out
     prepare(spec(), tmp_path / "out")
-    assert "is complete; use another --to" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="holds other mixtures"):
+    assert "is already complete. To create it again" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="has mixtures of other settings"):
         prepare(spec(7), tmp_path / "out")
 
 
@@ -108,7 +108,7 @@ def test_it_goes_on_where_it_stopped(spec, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(mixtures.MixturesWorker, "_mix", mix)
     prepare(spec(), tmp_path / "out")
     assert mixed == [0, 1, 2, 1, 3, 4, 5]
-    assert "Resuming: 2 of 6 mixtures were done before." in capsys.readouterr().out
+    assert "Resuming: 2 of 6 mixtures are already done." in capsys.readouterr().out
     assert records(tmp_path / "out") == records(tmp_path / "straight")
     assert (tmp_path / "out" / "reference.rttm").read_text() == (tmp_path / "straight" / "reference.rttm").read_text()
     left = {p.name for p in (tmp_path / "out").iterdir()}

@@ -164,7 +164,7 @@ def test_going_on_after_a_signal(prepare, tmp_path, monkeypatch, capsys, few):
     monkeypatch.setattr(worker.TokensWorker, "process", lambda self, group: done.append(group.id) or real(self, group))
     prepare()
     assert done[5:] == ["1/4+1", "2/0+2", "2/2+2", "2/4+2"] and contents(out) == straight
-    assert "Resuming: 9 of 16 records were done before." in capsys.readouterr().out
+    assert "Resuming: 9 of 16 records are already done." in capsys.readouterr().out
     prepare()
     assert "out is complete; delete it" in capsys.readouterr().out and len(done) == 9
 

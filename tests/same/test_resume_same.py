@@ -66,4 +66,4 @@ def test_changed_data_is_refused(tiny, here, attempt):
     config = tiny()
     here("train", config, "train.steps=2")
     code, said = attempt("train", config, "train.steps=4", "data.batch_tokens=300")
-    assert code == 2 and "The training data or its batching is not what" in said and "Traceback" not in said
+    assert code == 2 and "The training data or its batching differs from that" in said and "Traceback" not in said

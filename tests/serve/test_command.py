@@ -10,7 +10,7 @@ import pytest
         (["MODEL", "--host", "0.0.0.0"], "open to everybody who reaches 0.0.0.0"),
         (["MODEL", "--host", "0.0.0.0", "--api-key-env", "NO_SUCH_KEY"], "must hold keys of at least 16 characters"),
         (["MODEL", "--name", "whisper-1"], "write ALIAS=RUN"),
-        (["MODEL", "--diarizer", "MODEL"], "not to tell speakers apart"),
+        (["MODEL", "--diarizer", "MODEL"], "not to diarize"),
         (["nothing"], "There is no model nothing"),
         (["--name", "a=MODEL", "--name", "a=nothing"], "Two of the models are called a:"),
         (["MODEL", "--allow-origin", "example.org"], "write scheme and host"),

@@ -144,7 +144,7 @@ def test_one_machine_trains_into_a_run_folder(s3, cache, tiny, attempt, quick_lo
     with local_run(as_path(s3.url("run"))):
         monkeypatch.setenv("STENTOR_CACHE", str(tmp_path / "other"))
         code, said = attempt("train", tiny(), f"output={s3.url()}", "name=run")
-        assert code == 2 and f"{s3.url('run')} is being trained already, by process {os.getpid()} on" in said
+        assert code == 2 and f"{s3.url('run')} is already being trained by process {os.getpid()} on" in said
         monkeypatch.setenv("STENTOR_CACHE", str(cache))
     assert "run/.lock" not in s3.names()
 

@@ -59,7 +59,7 @@ def test_a_quick_change_after_a_choice(chromium, opened):
         page.wait(f"{studio.YAML}.includes('train:')", "a run file is proposed")
         for model, epochs, sign in (
             (studio.SMALL, 7, "speech_llm"),
-            ("Small encoder and decoder, from nothing (4 million)", 9, "decoder:"),
+            ("Small encoder and decoder, from scratch (4 million)", 9, "decoder:"),
         ):
             page.choose("#model", model)
             page.fill("#basic_epochs input, #basic_epochs textarea", str(epochs))

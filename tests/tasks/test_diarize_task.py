@@ -333,7 +333,7 @@ def test_pieces_of_one_recording_share_its_local_names(processor, tmp_path):
 
 
 def test_only_losses_of_frames():
-    with pytest.raises(ConfigError, match=r"losses.x: `ctc` does not score labels of frames.*take `pit_bce`"):
+    with pytest.raises(ConfigError, match=r"losses.x: `ctc` does not score labels of frames.*use `pit_bce`"):
         Diarize().requirements({"x": CTCLoss()})
     needs = Diarize(labels=Powerset()).requirements({"a": PermutationInvariantBCE(), "n": NormRegularisation()})
     assert (needs.classes, needs.scores, needs.terms) == (7, ("hidden", "logits"), ("a", "n"))

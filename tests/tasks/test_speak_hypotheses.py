@@ -106,5 +106,5 @@ def test_copies_of_a_record_are_items_of_their_own(hears_every_other, corpus):
 
 
 def test_without_a_recogniser_there_is_no_reward(corpus):
-    with pytest.raises(ConfigError, match=r"losses\.reward: the reward is what a recogniser understands"):
+    with pytest.raises(ConfigError, match=r"losses\.reward: the reward needs a recogniser"):
         speaking(corpus, [])

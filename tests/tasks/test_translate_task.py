@@ -71,7 +71,7 @@ def test_it_is_scored_by_chrf():
 
 
 @pytest.mark.parametrize(
-    ("task", "why"), [("transcribe", "writes only what is said: leave `translate` out"), ("words", "have no times")]
+    ("task", "why"), [("transcribe", "cannot translate: leave `translate` out"), ("words", "have no times")]
 )
 def test_what_cannot_be_translated_is_refused_at_the_key(tmp_path, task, why):
     run = tmp_path / "run.yaml"

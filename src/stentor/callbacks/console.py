@@ -1,4 +1,4 @@
-"""Console callback: a progress bar on a terminal, plain lines anywhere else."""
+"""Console callback: a progress bar on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from stentor.metrics.score import Score
 
 REFRESH = 0.2
-"""Seconds between two drawings of the bar."""
+"""Seconds between updates of the bar."""
 MOST_TERMS = 4
-"""Loss terms that a line has room for; the others are in metrics.jsonl and the report."""
+"""Maximum number of loss terms in a line; more are only in metrics.jsonl and the report."""
 
 
 class Console(Callback):
-    """Progress on the console: a bar on a terminal, plain lines elsewhere. Always on."""
+    """Show progress: a bar on a terminal, plain lines otherwise. Always on."""
 
     type: Literal["console"] = "console"
-    priority: ClassVar[int] = 100  # after the others, so that a line stands below what they said
+    priority: ClassVar[int] = 100  # after the others, so that its line comes after theirs
 
     _progress: Progress | None = PrivateAttr(None)
     _bar: Any = PrivateAttr(None)
     _trained: float = PrivateAttr(0.0)
-    """Seconds from the end of a step to the end of the next one, without evaluations, over all `_steps`."""
+    """Total seconds of `_steps` steps, each from the end of the previous one, without evaluations."""
     _steps: int = PrivateAttr(0)
     _last: float | None = PrivateAttr(None)
     _drawn: float = PrivateAttr(0.0)
@@ -45,7 +45,7 @@ class Console(Callback):
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        # No refresh thread: a bar that is drawn from the loop cannot outlive it or write into a closed terminal.
+        # No refresh thread: a bar that the loop draws cannot outlive it or write to a closed terminal.
         figures, left = TextColumn("{task.fields[figures]}"), TextColumn("{task.fields[left]}")
         columns = [TextColumn("[bold]train"), BarColumn(bar_width=None), MofNCompleteColumn(), figures]
         columns += [TimeElapsedColumn(), left]
@@ -111,7 +111,7 @@ class Console(Callback):
         return self._trained / self._steps * max(0, trainer.total_steps - trainer.step)
 
     def _guard(self, action: Any) -> None:
-        """Write; after the reader is gone (a closed pipe or terminal), stay silent: training matters more."""
+        """Write to the terminal. If the pipe or terminal was closed, training continues without output."""
         try:
             action()
         except (OSError, ValueError) as error:
@@ -122,7 +122,7 @@ class Console(Callback):
 
 
 def scores_text(scores: dict[str, Score]) -> str:
-    """`wer 3.61 % (72/2000, 95 %: 2.90–4.41 %)  cer 1.20 %`: the scores, the first with what it is made of."""
+    """Return `wer 3.61 % (72/2000, 95 %: 2.90–4.41 %)  cer 1.20 %`: the scores, the first one with its details."""
     parts: list[str] = []
     for metric, score in scores.items():
         if metric in MINOR:
@@ -136,7 +136,7 @@ def scores_text(scores: dict[str, Score]) -> str:
 
 
 def _drawn(score: Score) -> str:
-    """Units that the interval resamples, where speakers are known."""
+    """Return the units that the interval resamples, if speakers are known."""
     speakers = len(score.details.get("by_speaker", {}))
     if score.resampled == "speakers":
         return f" by {score.units} speakers"
@@ -144,7 +144,7 @@ def _drawn(score: Score) -> str:
 
 
 def silence_stdout() -> None:
-    """Send standard output to the null device, so that neither later lines nor Python's flush at exit fail again."""
+    """Discard standard output, so that neither later lines nor Python's flush at exit fail again."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):  # no descriptor to replace: stdout itself is closed or missing

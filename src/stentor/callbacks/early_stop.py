@@ -1,4 +1,4 @@
-"""Early stopping: ends a run whose evaluation no longer gets better."""
+"""Early stopping: end a run whose evaluation metric no longer improves."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class EarlyStop(Callback):
-    """Stop when a metric has not improved for some evaluations, and go back to the best weights."""
+    """Stop when a metric has not improved for some evaluations, and restore the best weights."""
 
     type: Literal["early_stop"] = "early_stop"
     metric: str | None = None
-    """Metric to watch, as `SET/METRIC`, such as `dev/wer`. Null: the task's main metric on the first evaluation set."""
+    """Metric to monitor, `SET/METRIC`, such as `dev/wer`. Null: the task's main metric on the first evaluation set."""
     mode: Literal["min", "max"] | None = None
     """Whether lower or higher is better. Null: as for the task's main metric."""
     patience: int = Field(5, ge=1)
-    """Evaluations in a row without improvement after which the run stops."""
+    """Number of consecutive evaluations without improvement after which the run stops."""
     min_delta: float = Field(0.0, ge=0)
-    """Smaller changes than this do not count as improvement, in the metric's own unit (0.001 is 0.1 % of WER)."""
+    """Minimum improvement, in the unit of the metric (0.001 is 0.1 % of WER)."""
     restore_best: bool = True
-    """After stopping, go back to the weights of the best checkpoint."""
+    """Restore the weights of the best checkpoint after stopping."""
 
     _best: float | None = PrivateAttr(None)
     _best_step: int = PrivateAttr(0)
@@ -46,11 +46,11 @@ class EarlyStop(Callback):
         name, _, metric = (self.metric or f"{sets[0]}/{main}").rpartition("/")
         if name not in sets:
             raise ConfigError(
-                f"callbacks: early_stop watches '{self.metric}', which is not SET/METRIC with one of the sets under "
-                f"data.eval ({', '.join(sets)}); write for example metric: {sets[0]}/{main}."
+                f"callbacks: the metric '{self.metric}' of early_stop is not SET/METRIC with a set of data.eval "
+                f"({', '.join(sets)}); write for example metric: {sets[0]}/{main}."
             )
         self._watched = (name, metric, self.mode or mode)
-        if self._bad >= self.patience:  # it had stopped already when it was cut off before its results were written
+        if self._bad >= self.patience:  # it had already stopped when it was killed before the results were written
             self._stop(trainer)
 
     def on_evaluate(self, trainer: Trainer, name: str, scores: dict[str, Score], predictions: list[Prediction]) -> None:
@@ -59,7 +59,7 @@ class EarlyStop(Callback):
             return
         if metric not in scores:
             raise ConfigError(
-                f"callbacks: early_stop watches '{name}/{metric}', but evaluation gives {', '.join(scores)}; "
+                f"callbacks: the metric '{name}/{metric}' of early_stop does not exist, only {', '.join(scores)}; "
                 f"write for example metric: {name}/{next(iter(scores))}."
             )
         value = scores[metric].value

@@ -1,4 +1,4 @@
-"""Redraw callback: new random features for linear attention in the course of training."""
+"""Redraw callback: new random features of linear attention during training."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Redraw(Callback):
-    """Draw the random features of linear attention (FAVOR+) again every so many optimizer steps, so that the model does
-    not grow attached to one draw.
+    """Redraw the random features of linear attention (FAVOR+) every `every` steps, so that the model does not depend on
+    one draw.
 
-    They change right before the first batch of a step, so that evaluations and checkpoints hold those that the last
-    step trained with. What is drawn depends on `train.seed`, the step and the layer alone: the same on all processes
-    and after a resume. Weights are averaged (`train.ema`, `train.use: average`) over draws; the features never are.
+    They change right before the first batch of a step, so evaluations and checkpoints have those of the last step. The
+    draw only depends on `train.seed`, the step and the layer, so it is the same on all processes and after a resume.
+    Weights are averaged (`train.ema`, `train.use: average`) over draws; the features are not.
     """
 
     type: Literal["redraw"] = "redraw"
     every: int = Field(1000, ge=1)
-    """Optimizer steps between two draws."""
+    """Steps between two draws."""
 
     _drawn_at: int = PrivateAttr(0)
 
@@ -34,19 +34,19 @@ class Redraw(Callback):
         modules = random_features(trainer)
         if not modules:
             raise ConfigError(
-                "The callback `redraw` finds no random features in this model: take linear attention (`linear` or "
+                "The callback `redraw` finds no random features in this model: use linear attention (`linear` or "
                 "`causal_linear`), or leave the callback out."
             )
         if all(m.fixed for m in modules):
             raise ConfigError(
-                "The callback `redraw` may not change any of the model's random features, for they are fixed "
+                "The callback `redraw` cannot change the model's random features, because they are fixed "
                 "(`model.fixed_projection`): leave out one of the two."
             )
         self._drawn_at = 0
         train = trainer.config.train
         if train.ema is not None or (train.use in ("average", "greedy") and train.keep_best > 1):
             trainer.say(
-                f"Random features are redrawn every {self.every} steps: averages are of the weights alone, with the "
+                f"Random features are redrawn every {self.every} steps: averages only include the weights, with the "
                 "newest features (`train.ema`) or those of the best checkpoint (`train.use: average`)."
             )
 
@@ -67,7 +67,7 @@ def random_features(trainer: Trainer) -> list[RandomFeatures]:
 
 
 def seed_of(run: int, step: int, layer: int) -> int:
-    """The seed of one draw, 63 bits: unrelated for different runs, steps and layers."""
+    """Return the seed of one draw, 63 bits, independent between runs, steps and layers."""
     import numpy as np
 
     return int(np.random.SeedSequence([run, step, layer]).generate_state(1, np.uint64)[0]) >> 1

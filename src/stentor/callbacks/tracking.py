@@ -1,5 +1,4 @@
-"""Tracking callback: metrics to experiment trackers through Accelerate. A tracker that fails is switched off, never
-the run."""
+"""Tracking callback: send metrics to experiment trackers through Accelerate. A failing tracker is switched off."""
 
 from __future__ import annotations
 
@@ -21,29 +20,29 @@ if TYPE_CHECKING:
 
 
 class WandB(Section):
-    """Weights & Biases. The key comes from `wandb login` or WANDB_API_KEY, never from the config."""
+    """Weights & Biases. The key comes from `wandb login` or WANDB_API_KEY, not from the config."""
 
     project: str
-    """Project that the run is filed under."""
+    """Project of the run."""
     entity: str | None = None
     """User or team. Null: the account's default."""
     group: str | None = None
-    """Group of runs that belong together. Null: none."""
+    """Group of related runs. Null: none."""
     tags: list[str] = []
-    """Labels of the run."""
+    """Tags of the run."""
     mode: Literal["online", "offline"] = "online"
-    """`offline` writes to the run folder, to be sent later with `wandb sync`."""
+    """Mode. `offline` writes to the run folder, to upload later with `wandb sync`."""
 
 
 class Trackio(Section):
-    """Trackio, Hugging Face's local-first tracker; look at it with `trackio show`."""
+    """Trackio, Hugging Face's local-first tracker; open it with `trackio show`."""
 
     project: str
-    """Project that the run is filed under."""
+    """Project of the run."""
     space_id: str | None = None
-    """Hugging Face Space (`USER/NAME`) that shows the run. Null: on this machine only."""
+    """Hugging Face Space (`USER/NAME`) that shows the run. Null: only on this machine."""
     private: bool | None = None
-    """Whether a Space that is made for it is private. Null: the account's default."""
+    """Whether a new Space is private. Null: the account's default."""
 
 
 class Tracking(Callback):
@@ -75,7 +74,7 @@ class Tracking(Callback):
             except Exception as error:  # any kind of network, account or disk failure: the run continues without it
                 _switched_off(trainer, name, "could not be started", error)
                 continue
-            # Kept where Accelerate keeps them, so that other callbacks (samples) find them.
+            # In Accelerate's own list, so that other callbacks (samples) find them.
             trainer.accelerator.trackers.append(tracker)
 
     def on_metrics(self, trainer: Trainer, metrics: dict[str, Any]) -> None:
@@ -121,7 +120,7 @@ class Tracking(Callback):
 
 
 def guarded(trainer: Trainer, tracker: GeneralTracker, action: Callable[[], Any]) -> None:
-    """Do something with a tracker; when it fails, say so once and switch that tracker off."""
+    """Run an action of a tracker. If it fails, report it once and switch off the tracker."""
     try:
         action()
     except Exception as error:

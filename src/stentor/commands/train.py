@@ -61,7 +61,9 @@ if TYPE_CHECKING:
     from stentor.tasks.base import TaskRequirements
 
 EXPORT_FILES = "export_files"
-"""Entry of results.json: hashes of the export's files, but for those that are about it or may be changed."""
+"""Entry of results.json: hashes of the export's files, except `UNHASHED`."""
+UNHASHED = (TRAINING_CONFIG, "train_results.json", "eval_results.json", "README.md")
+"""Files of an export that describe it or may be changed."""
 BASELINE_FOLDER = "before"
 """Folder of a run with the scores from before training."""
 
@@ -154,7 +156,7 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
         raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
     device = accelerator(stages[0].train)
     texts = {name: without_secrets(text) for name, text in texts.items()}
-    run = Run(folder, device, Communicator(device.num_processes), command or sys.argv)
+    run = Run(folder, device, Communicator(device.num_processes), command or arguments())
     with contextlib.ExitStack() as stack:
         run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
         _train_stages(stages, run, texts)
@@ -289,6 +291,12 @@ def summary(setup: TrainingSetup) -> list[str]:
     return lines
 
 
+def arguments() -> list[str]:
+    """This process's command, in a form that can be run again."""
+    program, *rest = sys.argv
+    return [*(["python", "-m", "stentor"] if Path(program).name == "__main__.py" else [program]), *rest]
+
+
 def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
     """Score the selected weights on every set, then write the export, the results, the card and the report."""
     scratch = folder / ".export.tmp"
@@ -307,8 +315,8 @@ def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
     results[EXPORT_FILES] = {
         p.relative_to(export).as_posix(): checkpoint.hash_of(p)
         for p in sorted(export.rglob("*"))
-        # `evaluate --tune` changes the config; voices come and go.
-        if p.is_file() and p.name != TRAINING_CONFIG and p.parent.name != VOICES
+        # `evaluate --tune` changes the config, voices come and go, and the others are written below.
+        if p.is_file() and p.name not in UNHASHED and p.parent.name not in (VOICES, ".eval_results")
     }
     write_json(export / "train_results.json", {k: results[k] for k in ("seconds", "steps", "data")})
     write_json(export / "eval_results.json", results["eval"])

@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, order=True)
 class Mistake:
-    """One thing that is wrong in a config."""
+    """One mistake in a config."""
 
     place: Place
     text: str
@@ -52,7 +52,7 @@ class Mistake:
 
 
 class Mistakes(ConfigError):
-    """Everything that is wrong in a config, one line each."""
+    """All mistakes in a config, one line each."""
 
     def __init__(self, mistakes: Sequence[Mistake]):
         self.mistakes = sorted(dict.fromkeys(mistakes))
@@ -190,7 +190,7 @@ class _Reader:
 
         place = self.place(event)
         if len(path) > _MAX_DEPTH:
-            raise Mistakes([self.mistake(event, f"more than {_MAX_DEPTH} levels; this is no config", path[:3])])
+            raise Mistakes([self.mistake(event, f"more than {_MAX_DEPTH} levels; this is not a config", path[:3])])
         before = self.count
         self.count += 1
         if isinstance(event, AliasEvent):
@@ -242,7 +242,7 @@ class _Reader:
             raise Mistakes([self.mistake(event, text, path)])
         self.count += self.sizes[event.anchor]
         if self.count > _MAX_VALUES:
-            raise Mistakes([self.mistake(event, f"more than {_MAX_VALUES} values; this is no config", path)])
+            raise Mistakes([self.mistake(event, f"more than {_MAX_VALUES} values; this is not a config", path)])
         return self.anchors[event.anchor]
 
     def place(self, event: Any) -> Place:
@@ -278,7 +278,8 @@ def _check_json(text: str, source: str, rank: int) -> None:
         place = Place(rank, error.lineno, source)
         raise Mistakes([Mistake(place, f"not valid JSON: {error.msg} (column {error.colno})")]) from None
     except RecursionError:
-        raise Mistakes([Mistake(Place(rank, 1, source), f"more than {_MAX_DEPTH} levels; this is no config")]) from None
+        text = f"more than {_MAX_DEPTH} levels; this is not a config"
+        raise Mistakes([Mistake(Place(rank, 1, source), text)]) from None
 
 
 def _syntax(error: Any, text: str, source: str, rank: int) -> Mistake:
@@ -302,7 +303,7 @@ def _syntax(error: Any, text: str, source: str, rank: int) -> Mistake:
         example = f", such as '{word[0]}'" if word else ""
         return Mistake(Place(rank, line, source), f"a value that starts with '*' must be in quotes{example}")
     elif "mapping values are not allowed" in problem:
-        message = "a ':' stands where none is expected: check the indentation, and put text that holds ': ' in quotes"
+        message = "a ':' is not expected here: check the indentation, and put text that contains ': ' in quotes"
     elif "could not find expected ':'" in problem:
         line, message = opened, "this line has no ':' and space after its key"
     elif "<block end>" in problem:

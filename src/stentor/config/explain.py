@@ -1,4 +1,4 @@
-"""Explanations of pydantic's errors in plain words: the key, the expected type, the value, what may be meant."""
+"""Explanations of pydantic's errors: the key, the expected type, the value, and suggestions."""
 
 import difflib
 import json
@@ -39,7 +39,7 @@ _ELSEWHERE = dict(pair.split("=") for pair in _SYNONYMS.split())
 
 
 def explain(error: ValidationError, root: Node, schema: type[Section]) -> list[Mistake]:
-    """One mistake for each thing that is wrong."""
+    """Return one mistake for each error."""
     data = root.plain()
     plain: dict[tuple[Key, ...], list[dict[str, Any]]] = {}
     unions: dict[tuple[Key, ...], list[tuple[tuple[Key, ...], dict[str, Any]]]] = {}
@@ -230,7 +230,7 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 def _mend(value: Any, annotation: Any) -> str:
-    """Fix for a common typing mistake."""
+    """Return how to fix a common mistake."""
     kinds = list(alternatives(annotation))
     if isinstance(value, str):
         options = [o for k in kinds if get_origin(k) is Literal for o in get_args(k)]

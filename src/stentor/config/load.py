@@ -67,7 +67,7 @@ def load_text(text: str, source: str = "run.yaml", schema: type[Section] = Confi
         raise Mistakes([Mistake(root.place, f"a config is a mapping of keys to values, not {show(root.plain())}")])
     root = without_format(root, source)
     if "base" in root.value:
-        text = "'base' names another file, and this config stands alone: write here what that file says"
+        text = "'base' names another file, which is not possible here: include the content of that file"
         raise Mistakes([Mistake(root.value["base"].place, text, "base")])
     mistakes += _secrets(root)
     return _loaded(root, text, None, (), schema, mistakes)
@@ -94,7 +94,7 @@ def resolved(config: Section) -> str:
 
 
 def describe(loaded: Loaded) -> str:
-    """Summary of a run in one sentence: task, family, sources, stages."""
+    """Describe a run in one sentence: task, family, sources, stages."""
     config = loaded.config
     sources = ", ".join(source.type for source in config.data.train)
     sets = [*config.data.eval, *config.data.test]
@@ -181,8 +181,8 @@ def _secrets(root: Node, path: tuple[str | int, ...] = ()) -> list[Mistake]:
         return [m for key, node in enumerate(root.value) for m in _secrets(node, (*path, key))]
     if isinstance(root.value, str) and _SECRET.search(root.value):
         text = (
-            f"'{dotted(path)}' holds what looks like a password or an access token; a config is copied into every run "
-            "folder, so keep it in the environment (HF_TOKEN) or log in with `hf auth login`"
+            f"'{dotted(path)}' looks like a password or an access token. A config is copied into every run folder, so "
+            "keep secrets in the environment (HF_TOKEN), or log in with `hf auth login`"
         )
         return [Mistake(root.place, text, dotted(path))]
     return []

@@ -1,8 +1,9 @@
 """Merging of config trees: `base:` files, stages and `key=value` overrides.
 
-One rule for all three: mappings merge key by key, everything else is replaced. Where the `type` of a choice changes,
-its section starts from the defaults, because the keys of one kind mean nothing to another; a key takes the place of one
-that excludes it, and null takes an entry out of a mapping of names."""
+One rule for all three: mappings merge key by key, everything else is replaced. If the `type` of a choice changes, its
+section is replaced, because types have different keys. A key replaces keys that it excludes, and null removes an entry
+from a mapping of names.
+"""
 
 import os
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ def merge(base: Node, child: Node, annotation: Any) -> Node:
             return child
     if base.value and not child.value and drops_null(annotation):
         names = ", ".join(f"{name}: null" for name in base.value)
-        text = f"{{}} changes nothing, because mappings merge: {{{names}}} takes out what is there"
+        text = f"{{}} changes nothing, because mappings merge: {{{names}}} removes the entries"
         raise Mistakes([Mistake(child.place, text)])
     merged = dict(base.value)
     plain = {**base.plain(), **child.plain()}

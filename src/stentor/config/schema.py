@@ -1,4 +1,4 @@
-"""Schema of the whole config, which only composes sections that live beside the code they configure."""
+"""Schema of the whole config, which is composed of sections defined next to the code that they configure."""
 
 from typing import Any
 
@@ -17,40 +17,41 @@ from stentor.tasks.base import Task
 
 
 class Config(Section):
-    """One run: what is trained, on what, and how."""
+    """Config of one run: task, model, data and training."""
 
     name: str = "run"
-    """Name of the run; its folder is `output`/`name`."""
+    """Name of the run. Its folder is `output`/`name`."""
     output: str = "runs"
-    """Folder that holds run folders."""
+    """Folder of the run folders."""
     task: Task
-    """Task of the model."""
+    """Task of the model, such as `transcribe`."""
     model: Family
-    """Model to train."""
+    """Model family and architecture."""
     data: Data
-    """Training and evaluation data."""
+    """Training, evaluation and test data, with batching and augmentation."""
     losses: dict[str, Loss] | None = None
     """Loss terms by name. Null: the task's own."""
     optim: Optim = Optim()
     """Optimizer and parameter groups."""
     schedule: Schedule = Schedule()
-    """Learning rate over the steps."""
+    """Learning rate schedule."""
     train: Train = Train()
-    """The loop: length, precision, evaluation, checkpoints."""
+    """Training loop: length, precision, evaluation, checkpoints."""
     callbacks: list[Callback] = []
-    """Callbacks around the training loop."""
+    """Callbacks of the training loop."""
     prepare: list[Preparation] = []
-    """Data preparation before the run, once: each step is skipped where it is done. `[]`: nothing."""
+    """Preparation steps before training. Steps that are already done are skipped."""
     improve: Improve | None = None
-    """Rounds of `stentor improve`, on labels that recognisers made and on synthetic speech. Null: none."""
+    """Rounds of `stentor improve` with pseudo-labels and synthetic speech. Null: none."""
     stages: list[dict[str, Any]] | None = None
-    """Sets of overrides that run in order; each stage starts from the export of the one before."""
+    """Training stages: overrides of the run file. Each stage starts from the export of the previous one."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Config":
         family = self.model
         if family.tasks and not self.task.is_a(family.tasks):
-            raise ConfigConflict("model.type", f"{family.type} serves {', '.join(family.tasks)}, not {self.task.type}")
+            known = ", ".join(family.tasks)
+            raise ConfigConflict("model.type", f"{family.type} supports {known}, not {self.task.type}")
         if conflict := family.incompatible_with(self.task):
             raise ConfigConflict(f"model.{conflict[0]}", conflict[1])
         if conflict := self.task.incompatible_with(family):
@@ -72,11 +73,11 @@ class Config(Section):
                 raise ConfigConflict(f"losses.{name}.{conflict[0]}", conflict[1])
         sequence = list(sequence_terms(losses))
         if len(sequence) > 1:
-            raise ConfigConflict(f"losses.{sequence[1]}.type", "one loss of texts that the model writes is enough")
+            raise ConfigConflict(f"losses.{sequence[1]}.type", "only one sequence loss can be used")
         if sequence and self.train.shard:
-            why = f"`losses.{sequence[0]}` has the model write in each step, for which each process needs all of it"
+            why = f"`losses.{sequence[0]}` generates in each step, for which each process needs the whole model"
             raise ConfigConflict("train.shard", f"{why}: leave it out")
 
     def plain(self) -> dict[str, Any]:
-        """The whole config as plain data, with the keys of each chosen kind; loads to the same config."""
+        """Return the whole config as plain data, with the keys of each chosen type; it loads to the same config."""
         return self.model_dump(mode="json", by_alias=True, serialize_as_any=True)

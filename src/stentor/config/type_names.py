@@ -29,7 +29,7 @@ _BOUNDS = (
 
 
 def describe(annotation: Any, plural: bool = False) -> str:
-    """Description of allowed values: `a number above 0`, `'a', 'b' or null`, `a list of sections`."""
+    """Describe the valid values: `a number above 0`, `'a', 'b' or null`, `a list of sections`."""
     return either(_options(annotation, lambda kind, limits: _phrases(kind, limits, plural)))
 
 

@@ -90,8 +90,8 @@ class ShardedStream:
         self, rank: int, world: int, skip: int = 0, epoch: int = 0, batch_in_epoch: int = 0, index: int = 0
     ) -> Iterator[PlannedBatch]:
         """The batches of one rank: every `world`-th, from number `index + skip` on. `epoch` and `batch_in_epoch` are
-        those of batch `index` in its shard; the positions of the other shards were given by `go_on`. Raises `DataError`
-        for one of several shards without any usable record, which would leave its turns empty."""
+        those of batch `index` in its shard; the positions of the other shards were given by `resume_at`. Raises
+        `DataError` for one of several shards without any usable record, which would leave its turns empty."""
         num_shards = len(self.samplers)
         if num_shards == 1 and 0 not in self.window_starts:
             self.window_starts[0] = [WindowStart(index - batch_in_epoch, epoch)]

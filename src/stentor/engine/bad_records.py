@@ -1,4 +1,4 @@
-"""Bad records: those whose audio cannot be used, and those whose loss or gradient is not finite."""
+"""Bad records: unusable audio, and losses or gradients that are not finite."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def count_unreadable(trainer: Trainer, dropped: Iterable[tuple[str, str, str]]) -> None:
-    """Count records that turned out unreadable, as (id, reason, message) of all ranks, each once. Raises DataError when
-    they are more than the share `data.max_bad`."""
+    """Count unreadable records, (id, reason, message) of all ranks, each once. Raises DataError if they exceed the
+    share `data.max_bad`."""
     bad = trainer.progress.bad
     for name, reason, message in dropped:
         message = without_secrets(message)
@@ -31,7 +31,7 @@ def count_unreadable(trainer: Trainer, dropped: Iterable[tuple[str, str, str]]) 
 
 
 def dummy_batch(trainer: Trainer) -> Batch:
-    """A batch that can be run when one has no readable record; its loss does not count."""
+    """Return a batch to run instead of one without a readable record; its loss does not count."""
     dataset = trainer.batch_dataset(augmented=False)
     for items in islice(trainer.batch_sampler.epoch(0), 100):
         _, batch = dataset[PlannedBatch(items[:1], 0, 0, 0)]
@@ -42,8 +42,7 @@ def dummy_batch(trainer: Trainer) -> Batch:
 
 
 def report_skipped_step(trainer: Trainer, losses: Sequence[MicroBatchLoss]) -> None:
-    """Count and report a step whose update was skipped; all ranks call. Raises StentorError after `train.max_skipped`
-    in a row."""
+    """Count and report a skipped update, on all ranks. Raises StentorError after `train.max_skipped` in a row."""
     gather = trainer.communicator.gather
     any_nonfinite = trainer.communicator.sum([float(any(not loss.is_finite for loss in losses))])[0]
     if not any_nonfinite and trainer.accelerator.scaler is not None:
@@ -62,5 +61,5 @@ def report_skipped_step(trainer: Trainer, losses: Sequence[MicroBatchLoss]) -> N
         raise StentorError(
             f"{trainer.progress.skipped} steps in a row had a loss or gradient that was not finite (the last at step "
             f"{trainer.step}, records {', '.join(ids[:8])}). Lower `optim.lr`, set `train.clip`, or look at "
-            "these records; run the same command again to resume from the last checkpoint."
+            "these records; then run the same command again to resume from the last checkpoint."
         )

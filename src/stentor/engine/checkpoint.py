@@ -1,6 +1,6 @@
-"""Checkpoints on disk: written under a temporary name, hashed, renamed; damaged ones are passed over.
+"""Checkpoints on disk: written under a temporary name, hashed, then renamed. Damaged checkpoints are skipped.
 
-checkpoints/step-000400/export/   what others load (written by the model family)
+checkpoints/step-000400/export/   the model, for inference (written by the model family)
                         resume/   weights, optimizer (and ema) .safetensors, of several processes one file for each
                                   (`tensor_files`), and state.json: what training resumes from
                         meta.json format, version of Stentor, step, and a hash of every file
@@ -22,7 +22,7 @@ from stentor.version import CHECKPOINT_FORMAT, VERSION_KEY, __version__, refuse_
 
 META = "meta.json"
 NAME = re.compile(r"step-(\d{6,})", re.ASCII)
-"""Folders of other names, such as a copy `step-000012.old`, are the user's."""
+"""Names of checkpoints. Other folders, such as a copy `step-000012.old`, belong to the user."""
 
 
 def name_of(step: int) -> str:
@@ -30,18 +30,18 @@ def name_of(step: int) -> str:
 
 
 def step_of(folder: Path) -> int:
-    """The step of a checkpoint, -1 for other files and folders."""
+    """Return the step of a checkpoint; -1 for other files and folders."""
     match = NAME.fullmatch(folder.name)
     return int(match[1]) if match else -1
 
 
 def temporary(parent: Path, step: int) -> Path:
-    """The folder in which a checkpoint is written."""
+    """Return the folder in which a checkpoint is written."""
     return parent / f".{name_of(step)}.tmp"
 
 
 def begin(parent: Path, step: int) -> Path:
-    """The temporary folder of checkpoint `step`, empty. Raises StentorError when the disk refuses."""
+    """Create the empty temporary folder of checkpoint `step`. Raises StentorError for errors of the disk."""
     folder = temporary(parent, step)
     with _writing(parent, step):
         parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ def begin(parent: Path, step: int) -> Path:
 
 
 def complete(parent: Path, step: int, fill: Callable[[Path], Mapping[str, str]], format: int = 1) -> Path:
-    """Call `fill` with the folder that `begin` made; then it appears under its name. Answers its path.
+    """Call `fill` with the folder of `begin`, then rename it to its final name and return its path.
 
-    `fill` answers the hashes of files that are flushed to disk already, by their paths in the folder; all other files
-    are hashed and flushed here. Raises StentorError when the disk refuses; what was there before stays.
+    `fill` returns the hashes of files that are already flushed to disk, by their paths in the folder; all other files
+    are hashed and flushed here. Raises StentorError for errors of the disk; an earlier checkpoint is not changed.
     """
     target, folder = parent / name_of(step), temporary(parent, step)
     with _writing(parent, step):
@@ -75,7 +75,7 @@ def complete(parent: Path, step: int, fill: Callable[[Path], Mapping[str, str]],
 
 
 def is_of_disk(error: BaseException) -> bool:
-    """Whether the disk refused: safetensors has an error of its own for a full one."""
+    """Return whether this is an error of the disk; safetensors has its own error for a full disk."""
     return isinstance(error, OSError) or type(error).__name__ == "SafetensorError"
 
 
@@ -97,7 +97,7 @@ def _writing(parent: Path, step: int) -> Iterator[None]:
 
 
 def existing(parent: Path, complete: bool = True) -> list[Path]:
-    """Complete checkpoints, newest first; or all, also those whose meta.json was lost or is being deleted."""
+    """Return complete checkpoints, newest first; or all, including those without meta.json."""
     folders = [p for p in parent.glob("step-*") if step_of(p) >= 0 and ((p / META).is_file() or not complete)]
     return sorted(folders, key=step_of, reverse=True)
 
@@ -105,7 +105,7 @@ def existing(parent: Path, complete: bool = True) -> list[Path]:
 def damage(folder: Path) -> str | None:
     """Fault of a checkpoint, or None when every file is as it was written.
 
-    Raises StentorError where the disk refuses to read, which says nothing about the checkpoint.
+    Raises StentorError for errors of the disk, which do not mean that the checkpoint is damaged.
     """
     try:
         meta = json.loads((folder / META).read_text())
@@ -135,15 +135,15 @@ def changed_file(folder: Path, hashes: dict[str, str]) -> str | None:
 
 def _refused(path: Path, error: OSError) -> StentorError:
     return StentorError(
-        f"{path} cannot be read ({error.strerror}). Nothing was changed: see to the disk and the file's "
-        "permissions, then run the same command again."
+        f"{path} cannot be read ({error.strerror}). Nothing was changed: check the disk and the file's permissions, "
+        "then run the same command again."
     )
 
 
 def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
-    """The newest undamaged checkpoint; says so when it has to pass over a damaged one. None: there is none yet.
+    """Return the newest undamaged checkpoint, and report damaged ones that are skipped. None if there is none yet.
 
-    Raises ConfigError for one of a newer Stentor, DataError when all are damaged.
+    Raises ConfigError for one of a newer Stentor, and DataError if all are damaged.
     """
     damaged: dict[Path, str] = {}
     for folder in existing(parent, complete=False):
@@ -170,7 +170,7 @@ def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
 
 
 def point(parent: Path, name: str, target: Path) -> None:
-    """Let the small text file `name` (latest, best) name a checkpoint."""
+    """Write the name of a checkpoint to the text file `name` (latest, best)."""
     temporary = parent / f".{name}.tmp"
     temporary.write_text(target.name + "\n")
     os.replace(temporary, parent / name)
@@ -193,6 +193,6 @@ def sealed(path: Path) -> str:
 
 
 def hash_of(path: Path) -> str:
-    """16 bytes of BLAKE2b over a file, as hexadecimal digits."""
+    """Return 16 bytes of BLAKE2b over a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]

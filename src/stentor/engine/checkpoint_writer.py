@@ -1,7 +1,7 @@
 """Checkpoint writer: copies what a checkpoint holds, writes it and makes it appear during training.
 
-All ranks start a write together. In the background each copies its tensors to the host, writes them, hashes and flushes
-the files; the main one then assembles the export and renames the folder. They talk on a process group of their own.
+All ranks start a write together. In the background each one copies its tensors to the host, writes, hashes and flushes
+the files; the main rank then assembles the export and renames the folder. They communicate on a separate process group.
 """
 
 import shutil
@@ -28,17 +28,17 @@ class PendingCheckpoint:
     step: int
     state: str  # content of state.json
     shards: dict[str, dict[str, TensorShard]]
-    """By kind of tensor file and name: what the next optimizer step changes."""
-    frozen: dict[str, TensorShard]  # of the other tensors of the export those that are divided
-    whole: dict[str, Tensor]  # of the others those that are not; for the main rank
+    """Tensors that the next optimizer step changes, by kind of tensor file and name."""
+    frozen: dict[str, TensorShard]  # other tensors of the export that are sharded
+    whole: dict[str, Tensor]  # other tensors of the export that are not sharded; for the main rank
     export: Callable[[Path, dict[str, Tensor]], None]
-    """Writes the export's files from whole tensors; called on the main rank."""
+    """Function that writes the export's files from whole tensors; called on the main rank."""
     then: Callable[[Path], None]
-    """Called on the main rank with the complete checkpoint's folder."""
+    """Function called on the main rank with the folder of the complete checkpoint."""
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time into `parent`, which all ranks see."""
+    """Writes one checkpoint at a time into `parent`, a folder shared by all ranks."""
 
     def __init__(self, communicator: Communicator, parent: Path, device: torch.device):
         self.communicator, self.parent, self.device = communicator, parent, device
@@ -49,9 +49,9 @@ class CheckpointWriter:
         self._error: BaseException | None = None
 
     def start(self, pending: PendingCheckpoint) -> None:
-        """Begin to write. All ranks call, none while a write is under way. Raises StentorError when the disk refuses.
+        """Start writing; called on all ranks, when no write is running. Raises StentorError for errors of the disk.
 
-        Until `wait_for_copy` comes back, the tensors of `pending.shards` must not change.
+        The tensors of `pending.shards` must not change until `wait_for_copy` returns.
         """
         self.communicator.on_main(lambda: checkpoint.begin(self.parent, pending.step))
         self._folder = self.parent / checkpoint.name_of(pending.step)
@@ -69,12 +69,11 @@ class CheckpointWriter:
 
     @property
     def finished(self) -> bool:
-        """Whether a write that was started has ended on this rank, and was not waited for."""
+        """Whether a write has ended on this rank and was not waited for."""
         return self._thread is not None and not self._thread.is_alive()
 
     def wait(self) -> Path | None:
-        """Wait for the write that is under way, if there is one. Answers the checkpoint's folder; raises on every rank
-        what kept it from being written."""
+        """Wait for the running write, if any, and return the checkpoint's folder. Raises its error on every rank."""
         if self._thread is None:
             return None
         self._thread.join()
@@ -110,7 +109,7 @@ class CheckpointWriter:
         self._error = (error or of_main) if self.rank == 0 else (of_main or error)
 
     def _fill(self, pending: PendingCheckpoint, folder: Path, event: torch.cuda.Event | None) -> dict[str, str]:
-        """Write this rank's files, and on the main one the rest when all have theirs. Answers the hashes of all."""
+        """Write this rank's files and, on the main rank, the rest when all are done. Returns the hashes of all."""
         scratch = folder.with_name(f".{checkpoint.name_of(pending.step)}.export.tmp")
         hashes: dict[str, str] = {}
         error: Exception | None = None
@@ -141,7 +140,7 @@ class CheckpointWriter:
         return {name: digest for part, _ in parts for name, digest in part.items()}
 
     def _copy(self, shards: Mapping[str, dict[str, TensorShard]], event: torch.cuda.Event | None) -> None:
-        """Put copies on the host in the place of tensors that change."""
+        """Replace tensors that change by copies on the host."""
         if event is None:
             _to_host(shards, pin=False)
         else:
@@ -161,7 +160,7 @@ def _to_host(kinds: Mapping[str, dict[str, TensorShard]], pin: bool) -> None:
 
 
 def _portable(error: Exception | None) -> Exception | None:
-    """An error as another process can have it."""
+    """Return an error that can be sent to another process."""
     if error is None or isinstance(error, StentorError):
         return error
     if checkpoint.is_of_disk(error):
@@ -170,14 +169,14 @@ def _portable(error: Exception | None) -> Exception | None:
 
 
 def write_divided(scratch: Path, shards: Mapping[str, TensorShard], rank: int, world: int) -> None:
-    """Write this rank's rows of tensors that an export holds and that nothing changes meanwhile, for `assembled`."""
+    """Write this rank's rows of tensors of an export, for `assembled`. They must not change in the meantime."""
     scratch.mkdir(parents=True, exist_ok=True)
     on_host = {n: s._replace(data=s.data.cpu()) for n, s in shards.items()}
     save_shards(scratch, "divided", on_host, rank, world)
 
 
 def assembled(scratch: Path, *stored: StoredTensors) -> dict[str, Tensor]:
-    """Whole tensors from what the ranks wrote with `write_divided`, and others; they lie in mapped files."""
+    """Return whole tensors from the files of `write_divided`, and others, as memory-mapped files."""
     scratch.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     for number, source in enumerate([StoredTensors.of(scratch, "divided"), *stored]):

@@ -1,5 +1,4 @@
-"""Devices and processes: the Accelerator of this process, small messages between processes, and their environment for
-results and reports."""
+"""Devices and processes: the Accelerator of this process, messages between processes, and the environment."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def give_back_memory() -> None:
-    """Give memory that was freed back to the system, where the C library is glibc: of tensors of ever new shapes it
-    keeps so much that a run on a CPU grows to several times what it needs."""
+    """Return freed memory to the system (only with glibc). For tensors of changing shapes, glibc keeps so much that a
+    run on a CPU grows to several times what it needs."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -33,13 +32,13 @@ GPUS: dict[str, Any] = {"cuda": torch.cuda, "mps": torch.mps, "xpu": torch.xpu}
 
 
 def accelerator(train: Train) -> Accelerator:
-    """The Accelerator of this process, on the device and precision that `train:` asks for."""
+    """Return the Accelerator of this process, with the device and precision of `train:`."""
     from accelerate import Accelerator
 
     for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
         if os.environ.get(name, "false").lower() == "true":
             raise ConfigError(
-                f"The launcher set {name}, which would compete with the config file. Launch without it and say "
+                f"The launcher set {name}, which conflicts with the config file. Launch without it and set "
                 "`train.shard=true` (FSDP2) instead."
             )
     device = train.device
@@ -74,7 +73,7 @@ PATIENCE = timedelta(hours=2)
 
 
 class Communicator:
-    """Small exact messages between ranks, over gloo on the CPU so that no GPU has to be waited for."""
+    """Small exact messages between ranks, over gloo on the CPU, which does not wait for the GPU."""
 
     def __init__(self, world: int):
         self.world, self.rank = world, dist.get_rank() if world > 1 else 0
@@ -84,7 +83,7 @@ class Communicator:
             self.background_group = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Element-wise sums over all ranks."""
+        """Return element-wise sums over all ranks."""
         if self.world == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -92,8 +91,8 @@ class Communicator:
         return tensor.tolist()
 
     def gather(self, value: Any, background: bool = False) -> list[Any]:
-        """Every rank's plain value, in order of rank. `background`: for a thread beside that of the training, in which
-        ranks wait long for each other."""
+        """Return the plain values of all ranks, in order of rank. `background`: for a background thread, in which ranks
+        may wait for each other for a long time."""
         if self.world == 1:
             return [value]
         everyone: list[Any] = [None] * self.world
@@ -122,7 +121,7 @@ PACKAGES = ("stentor", "torch", "transformers", "accelerate", "peft", "lhotse", 
 
 
 def environment(accelerator: Accelerator) -> dict[str, Any]:
-    """Versions, machine and device; no paths and no user names."""
+    """Return versions, machine and device, without paths and user names."""
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -145,7 +144,7 @@ def environment(accelerator: Accelerator) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Name of the processor's model."""
+    """Return the name of the processor model."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))

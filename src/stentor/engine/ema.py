@@ -1,4 +1,4 @@
-"""Moving average of the weights (EMA), and the trained tensors of a model by name."""
+"""Exponential moving average of the weights (EMA), and the trained tensors of a model by name."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,20 +12,20 @@ from stentor.models.base import Bundle, RandomFeatures
 
 
 def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Tensors that training changes: trainable parameters and persistent buffers, by name, as they lie on this rank."""
+    """Return the tensors that training changes, trainable parameters and persistent buffers, as stored on this rank."""
     persistent = set(model.state_dict().keys())
     tensors = {n: p.data for n, p in model.named_parameters() if p.requires_grad}
     return tensors | {n: b for n, b in model.named_buffers() if n in persistent}
 
 
 def random_buffers(model: nn.Module) -> set[str]:
-    """Names of the buffers that are a random draw. A mean of two draws would be none: averaged weights go with one."""
+    """Return the names of random buffers. They are not averaged, because a mean of two draws is not a draw."""
     modules = [(name, m) for name, m in model.named_modules() if isinstance(m, RandomFeatures)]
     return {f"{name}.{b}".lstrip(".") for name, m in modules for b, _ in m.named_buffers(recurse=False)}  # type: ignore[attr-defined]
 
 
 def exported_frozen_tensors(bundle: Bundle) -> dict[str, torch.Tensor]:
-    """Tensors of an export besides the trained ones (frozen weights that cannot be had from elsewhere)."""
+    """Return the other tensors of an export: frozen weights that are not available elsewhere."""
     names = bundle.family.exported_tensor_names(bundle) - set(trained_tensors(bundle.model))
     state_dict = bundle.model.state_dict(keep_vars=True)
     return {n: state_dict[n] for n in sorted(names) if n in state_dict}
@@ -33,8 +33,8 @@ def exported_frozen_tensors(bundle: Bundle) -> dict[str, torch.Tensor]:
 
 @torch.no_grad()
 def read_weights(model: nn.Module, stored: StoredTensors) -> None:
-    """Read stored tensors into the model's parameters and buffers, each rank the rows that it has. Raises KeyError and
-    ValueError where they are of another model."""
+    """Read stored tensors into the model's parameters and buffers; each rank reads its rows. Raises KeyError and
+    ValueError if they are of another model."""
     targets = trained_tensors(model)
     for name in stored:
         read_into(targets[name], stored, name)
@@ -70,17 +70,17 @@ class EMA:
     @contextlib.contextmanager
     @torch.no_grad()
     def applied(self) -> Iterator[None]:
-        """The model holds the average inside the block."""
+        """Context in which the model has the averaged weights."""
         weights = {n: t.clone() for n, t in trained_tensors(self.model).items()}
         self.assign()
         try:
             yield
         finally:
-            # Looked up again: listing them also drops the gathered copies that a sharded model still holds.
+            # Listed again, which also drops the gathered copies that a sharded model still holds.
             for name, tensor in trained_tensors(self.model).items():
                 tensor.copy_(weights[name])
 
 
 def exported_weights(checkpoint: Path) -> StoredTensors:
-    """The weights that the checkpoint was evaluated with: the EMA's if there is one."""
+    """Return the weights that the checkpoint was evaluated with: those of the EMA if there is one."""
     return StoredTensors.of(checkpoint / "resume", "ema") or StoredTensors.of(checkpoint / "resume", "weights")

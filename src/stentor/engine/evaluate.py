@@ -1,4 +1,4 @@
-"""Evaluation: the same items each time, predictions gathered from all ranks, metrics over the whole set."""
+"""Evaluation: predictions for the same items each time, gathered from all ranks, and metrics over the whole set."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
 
 @dataclass
 class EvalSet:
-    """One named set with its batch plan."""
+    """A named evaluation set with its batch plan."""
 
     name: str
     plan: BatchSampler
     dropped: DropCounter = field(default_factory=DropCounter)
     bad_ids: set[str] = field(default_factory=set)
-    """Records whose audio could not be used; each evaluation comes past them again."""
+    """Ids of records with unusable audio, which every evaluation meets again."""
 
 
 @dataclass
 class EvalOptions:
-    """Settings for reading and running a set."""
+    """Options of reading and running a set."""
 
     workers: int = 0
     prefetch: int = 1
     sharded: bool = False
-    """Whether the model is sharded: then all ranks run it together, and every rank takes every batch."""
+    """Whether the model is sharded: then all ranks run it together, on the same batches."""
     packed: bool = False  # layout of the batches
-    max_bad: float = 1.0  # largest share of records that may turn out unreadable
+    max_bad: float = 1.0  # maximum share of unreadable records
 
 
 @dataclass(frozen=True)
 class EvalSetup:
-    """Tools for scoring sets."""
+    """Everything needed to score a set."""
 
     bundle: Bundle
     task: Task
@@ -63,17 +63,17 @@ class EvalSetup:
 
 
 class EvalReader(BatchDataset):
-    """Keeps the examples beside the batch: decoding needs them without their labels."""
+    """Returns the examples with the batch, because decoding needs them without labels."""
 
     predicted_ids: set[str] | None = None
-    """Ids of the records that are predicted. None: all."""
+    """Ids of the records to predict. None: all."""
 
     def __getitem__(self, planned: PlannedBatch) -> tuple[list[tuple], list[Example], Batch, int]:  # type: ignore[override]
-        """((id, reference, seconds, record) of what is predicted, its examples, the batch for the loss, records in
-        it)."""
+        """Return ((id, reference, seconds, record) of each record to predict, their examples, the batch for the loss,
+        number of records in it)."""
         examples, dropped = self.examples(planned.items)
         batch = self.task.collate(examples, self.processor, self.packed) if examples else Batch({}, {}, [])
-        batch.dropped = dropped  # what the processor leaves out of the loss is scored all the same
+        batch.dropped = dropped  # records that the processor leaves out of the loss are still scored
         read = len(examples)
         if self.predicted_ids is not None:
             examples = [e for e in examples if e.id in self.predicted_ids]
@@ -87,17 +87,16 @@ class EvalReader(BatchDataset):
 def evaluate(
     setup: EvalSetup, eval_set: EvalSet, elsewhere: Iterable[Predicted] | None = None
 ) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
-    """(scores, mean loss per term, predictions of all ranks) of one set.
+    """Score one set: return (scores, mean loss per term, predictions of all ranks).
 
-    Losses are measured without what only regularises training (label smoothing), over all records; the task may have
-    only some of them predicted (`Task.prediction_subset`). For tasks that ask for it (`scores_loss`) the weighted mean
-    `loss` is the first score. After the task's scores comes the `perplexity` of each term that is a negative
-    log-probability of tokens: exp of its mean over all targets.
+    Losses are computed over all records without regularisation (label smoothing); the task may predict only some of the
+    records (`Task.prediction_subset`). For tasks with `scores_loss`, the weighted mean `loss` is the first score. The
+    task's scores are followed by the `perplexity` of each term that is a negative log-probability of tokens: exp of its
+    mean over all targets.
 
-    Ranks take different batches (unless `sharded`), so the model is called bare, not through DDP, whose forward
-    talks to the other ranks. With `elsewhere`, answers to all batches that are given there, no model is called, and no
-    loss is measured. Raises DataError when more than the share `max_bad` of the records turns out unreadable,
-    or none is left.
+    Ranks take different batches (unless `sharded`), so the model is called without DDP, whose forward communicates with
+    the other ranks. With `elsewhere`, outputs computed elsewhere for all batches, the model is not called and no loss
+    is computed. Raises DataError if more than the share `max_bad` of the records is unreadable, or none is left.
     """
     task = setup.task
     losses = measured(setup.losses)
@@ -134,7 +133,7 @@ def _answers(task: Task, bundle: Bundle, examples: list[Example]) -> list[dict[s
 
 
 def predict(task: Task, bundle: Bundle, facts: list[tuple], examples: list[Example]) -> list[Prediction]:
-    """The model's answers to examples, whose ids, references, seconds and records are `facts`."""
+    """Return the model's predictions for examples, whose ids, references, seconds and records are `facts`."""
     outputs = _answers(task, bundle, examples) if examples else []
     return [
         Prediction(name, reference, output, seconds, record)
@@ -143,7 +142,7 @@ def predict(task: Task, bundle: Bundle, facts: list[tuple], examples: list[Examp
 
 
 def _run_batches(run: _EvalRun, setup: EvalSetup, eval_set: EvalSet) -> None:
-    """Losses and answers of the batches, of this rank and then of all ranks."""
+    """Compute losses and predictions of the batches of this rank, and gather those of all ranks."""
     bundle, task, losses = setup.bundle, setup.task, setup.losses
     training = bundle.model.training
     bundle.model.eval()
@@ -165,13 +164,13 @@ def _run_batches(run: _EvalRun, setup: EvalSetup, eval_set: EvalSet) -> None:
 
 @dataclass
 class Predicted:
-    """Answers to some batches."""
+    """Predictions for some batches."""
 
     predictions: list[Prediction] = field(default_factory=list)
     dropped: list[tuple[str, str, str]] = field(default_factory=list)
     """(id, reason, message) of unreadable records."""
     read: int = 0
-    """Records that were read."""
+    """Number of records that were read."""
 
 
 @dataclass
@@ -201,12 +200,12 @@ class _EvalRun:
 
 
 def planned_batches(plan: BatchSampler) -> list[PlannedBatch]:
-    """The batches of an evaluation set."""
+    """Return the batches of an evaluation set."""
     return [PlannedBatch(items, i, 0, i) for i, items in enumerate(plan.epoch(0))]
 
 
 def _read_batches(setup: EvalSetup, eval_set: EvalSet) -> Generator[tuple[list[tuple], list[Example], Batch, int]]:
-    """Batches of this rank, read by `EvalReader`."""
+    """Yield the batches of this rank as `EvalReader` returns them."""
     options = setup.options
     rank, world = (0, 1) if options.sharded else (setup.accelerator.process_index, setup.communicator.world)
     planned = planned_batches(eval_set.plan)
@@ -228,20 +227,20 @@ def _perplexities(
 
 
 MOST_GROUPS = 200
-"""Values of a field by which scores are broken down; with more, each would rest on too little to say anything."""
+"""Maximum number of values of a field for a breakdown of scores; with more, each group would be too small."""
 
 
 def metrics_row(
     losses: Mapping[str, Loss], name: str, scores: Mapping[str, Score], means: Mapping[str, float]
 ) -> dict[str, float]:
-    """Row of metrics.jsonl for one scored set; `means`: the mean of each term of the loss."""
+    """Return the row of metrics.jsonl for a scored set; `means`: the mean of each loss term."""
     row = {f"eval/{name}/{k}": s.value for k, s in scores.items()}
     row |= {f"eval/{name}/loss": sum(losses[t].weight * v for t, v in means.items())}
     return row | {f"eval/{name}/loss_{t}": v for t, v in means.items()}
 
 
 class Scores(Protocol):
-    """Scorer of predictions: a task, or a substitute."""
+    """A scorer of predictions, such as a task."""
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]: ...
 
@@ -249,9 +248,9 @@ class Scores(Protocol):
 def breakdown(
     task: Scores, predictions: Sequence[Prediction], fields: Sequence[str]
 ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """Scores of the items that share a value of a field: `{field: {value: {metric: score}}}`, values with most items
-    first, for the fields that have 2 to `MOST_GROUPS` values among these items. Items without a value are under
-    `(none)`. Scores are as in results.json, of `details` the number of items alone."""
+    """Return the scores by value of a field: `{field: {value: {metric: score}}}`, values with most items first, for
+    fields with 2 to `MOST_GROUPS` values among these items. Items without a value are under `(none)`. Scores are as in
+    results.json, with the number of items instead of `details`."""
     scores_by_field = {}
     for field_name in fields:
         groups: dict[str, list[Prediction]] = {}
@@ -266,6 +265,6 @@ def breakdown(
                 }
                 for value, members in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
             }
-            if any(by_value.values()):  # some tasks score nothing but the loss
+            if any(by_value.values()):  # some tasks only score the loss
                 scores_by_field[field_name] = by_value
     return scores_by_field

@@ -1,11 +1,11 @@
-"""Interpolation: weights between those that training began with and those that it ended with, and greedy soups.
+"""Interpolation between initial and final weights, and greedy soups.
 
 WiSE-FT (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", arXiv 2109.01903): with
-theta = (1 - ratio) start + ratio tuned, a ratio below 1 often keeps what fine-tuning gives and forgets less. Greedy
-soup (Wortsman et al. 2022, "Model soups", arXiv 2203.05482): the mean of the checkpoints that make it no worse.
+theta = (1 - ratio) start + ratio tuned, a ratio below 1 often keeps the gain of fine-tuning and forgets less. Greedy
+soup (Wortsman et al. 2022, "Model soups", arXiv 2203.05482): the mean of the checkpoints that do not make it worse.
 
-The weights from before the first step lie in `checkpoints/start`, each process with its rows. Figures of a search are
-written down one after the other (`checkpoints/search.json`), so that a run that is cut off in it resumes there.
+The weights before the first step are in `checkpoints/start`, each process with its rows. The results of a search are
+saved one by one (`checkpoints/search.json`), so that a run killed during the search resumes it.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ SEARCH = "search.json"
 
 
 def starts_pretrained(config: RunConfig) -> bool:
-    """Whether the whole model starts from pretrained weights or from those of an earlier run or stage."""
+    """Return whether the whole model starts from pretrained weights or from those of an earlier run or stage."""
     model = config.plain()["model"]
     return bool(model["init"] or model.get("from"))
 
 
 def check(config: RunConfig, setup: TrainingSetup) -> None:
-    """Raise ConfigError where `train.interpolate` cannot be done."""
+    """Raise ConfigError if `train.interpolate` cannot be done."""
     section = config.train.interpolate
     if section is None:
         return
     if not starts_pretrained(config):
         raise ConfigError(
-            "train.interpolate: this model starts from random weights, and an average with those is worth nothing. "
-            "Give `model.from` or `model.init`, or leave `train.interpolate` out."
+            "train.interpolate: this model starts from random weights, and an average with those is useless. Set "
+            "`model.from` or `model.init`, or leave `train.interpolate` out."
         )
     if any(".lora_B." in n and bool(p.any()) for n, p in setup.bundle.model.named_parameters()):
         raise ConfigError(
-            "train.interpolate: these adapters continue those of `model.init`, and between two adapters lies none of "
-            "the same rank. Change `model.lora` (another rank folds the earlier ones into the model), or leave "
+            "train.interpolate: these adapters continue those of `model.init`, and the average of two adapters has "
+            "another rank. Change `model.lora` (another rank merges the earlier ones into the model), or leave "
             "`train.interpolate` out."
         )
     if isinstance(section, Interpolate):
@@ -64,15 +64,15 @@ def check(config: RunConfig, setup: TrainingSetup) -> None:
 def _check_sets(section: Interpolate, evals: Sequence[str], tests: Sequence[str]) -> None:
     if not evals:
         raise ConfigError(
-            "train.interpolate chooses the ratio by a set of `data.eval`, and there is none: add one, such as "
+            "train.interpolate selects the ratio on a set of `data.eval`, and there is none: add one, such as "
             "`data.eval: {dev: held_out}`, or give one ratio (`train.interpolate: 0.5`)."
         )
     for key, names in (("set", section.sets), ("keep", list(section.keep))):
         for name in names:
             if name in tests:
                 raise ConfigError(
-                    f"train.interpolate.{key}: `{name}` is a set of `data.test`, by which nothing may be chosen: name "
-                    f"one of `data.eval` ({', '.join(evals)})."
+                    f"train.interpolate.{key}: `{name}` is a set of `data.test`, which must not be used for selection: "
+                    f"give one of `data.eval` ({', '.join(evals)})."
                 )
             if name not in evals:
                 raise ConfigError(
@@ -81,18 +81,18 @@ def _check_sets(section: Interpolate, evals: Sequence[str], tests: Sequence[str]
 
 
 def save_start(trainer: Trainer) -> None:
-    """Write the weights that training starts from, where they will be wanted. All ranks call before training."""
+    """Write the initial weights if `train.interpolate` needs them. Called on all ranks before training."""
     if trainer.train.interpolate is None:
         return
     folder = trainer.checkpoints / START
-    # Those of an earlier attempt count only where training resumes from one of its checkpoints.
-    goes_on = trainer.communicator.on_main(lambda: folder.is_dir() and any(trainer.checkpoints.glob("step-*")))
-    if not goes_on:
+    # Those of an earlier attempt are only valid if training resumes from one of its checkpoints.
+    resumes = trainer.communicator.on_main(lambda: folder.is_dir() and any(trainer.checkpoints.glob("step-*")))
+    if not resumes:
         _write(trainer, folder)
 
 
 def _write(trainer: Trainer, folder: Path) -> None:
-    """Write the trained tensors as the model holds them. All ranks call. Raises StentorError when the disk refuses."""
+    """Write the trained tensors of the model. Called on all ranks. Raises StentorError for errors of the disk."""
     model = trainer.bundle.model
     temporary, error = folder.with_name(f".{folder.name}.tmp"), None
     trainer.communicator.on_main(lambda: shutil.rmtree(temporary, ignore_errors=True))
@@ -105,8 +105,8 @@ def _write(trainer: Trainer, folder: Path) -> None:
         error = str(caught)
     if failed := next(filter(None, trainer.communicator.gather(error)), None):
         raise StentorError(
-            f"The weights for `train.interpolate` could not be written to {folder} ({failed}). Make room (`df -h`) and "
-            "run the same command again."
+            f"The weights for `train.interpolate` could not be written to {folder} ({failed}). Free disk space "
+            "(`df -h`) and run the same command again."
         )
 
     def appear() -> None:
@@ -117,8 +117,8 @@ def _write(trainer: Trainer, folder: Path) -> None:
 
 
 def between(trainer: Trainer, start: StoredTensors, tuned: StoredTensors, ratio: float) -> StoredTensors:
-    """The weights (1 - ratio) start + ratio tuned. Adapters start from a product of zero, with a second factor that is
-    zero: scaling that one alone scales what the adapter adds, so the first factor is the tuned one."""
+    """Return the weights (1 - ratio) start + ratio tuned. The product of an adapter starts at zero because its second
+    factor is zero: scaling only that factor scales the adapter, so the first factor is the tuned one."""
     if ratio in (0, 1):
         return tuned if ratio else start
     unaveraged = ema.random_buffers(trainer.bundle.model) | {n for n in tuned if ".lora_A." in n}
@@ -126,8 +126,8 @@ def between(trainer: Trainer, start: StoredTensors, tuned: StoredTensors, ratio:
 
 
 def interpolate(trainer: Trainer) -> dict[str, Any] | None:
-    """Put the interpolated weights into the model, which holds the tuned ones. All ranks call. Answers the entry of
-    results.json: every ratio with its figures, and the chosen one; None without `train.interpolate`."""
+    """Replace the tuned weights of the model by interpolated ones. Called on all ranks. Returns the entry of
+    results.json, with all ratios and the selected one; None without `train.interpolate`."""
     section = trainer.train.interpolate
     if section is None:
         return None
@@ -150,8 +150,8 @@ def interpolate(trainer: Trainer) -> dict[str, Any] | None:
 
 
 def _search(trainer: Trainer, section: Interpolate, assign: Callable[[float], None]) -> dict[str, Any]:
-    """The ratio that is best on the chosen sets among those that lose little enough on the kept ones. Of equals the
-    smallest, which is nearest to the start."""
+    """Return the best ratio on the sets `set` among those within the limits of `keep`; among equals the smallest one,
+    which is nearest to the initial weights."""
     metric, mode = trainer.task.main_metric()
     sign = 1 if mode == "min" else -1
     choose = section.sets or [trainer.evals[0].name]
@@ -168,23 +168,22 @@ def _search(trainer: Trainer, section: Interpolate, assign: Callable[[float], No
     totals = [sign * sum(row["values"][n] for n in choose) for row in candidates]
     best = candidates[min(range(len(candidates)), key=lambda i: (math.isnan(totals[i]), totals[i]))]
     figures = ", ".join(f"{name} {figure(metric, value)}" for name, value in best["values"].items())
-    trainer.say(f"Interpolation: of {len(rows)} ratios {best['ratio']:g} is chosen ({metric}: {figures}).")
+    trainer.say(f"Interpolation: selected ratio {best['ratio']:g} of {len(rows)} ({metric}: {figures}).")
     if not best["ratio"]:
-        trainer.say("Warning: no ratio is better than the weights that training began with; the export holds those.")
+        trainer.say("Warning: no ratio is better than the initial weights; the export has the initial weights.")
     return {"ratio": best["ratio"], "metric": metric, "sets": choose, "keep": dict(section.keep), "ratios": rows}
 
 
 def _relative(loss: float, before: float) -> float:
-    """Loss relative to the value before; any loss of zero is infinite. Where nothing was
-    measured, nothing can be lost."""
+    """Return a loss relative to the value before: infinite for any loss from 0, and 0 if nothing was measured."""
     if loss <= 0 or not math.isfinite(before):
         return 0.0
     return loss / abs(before) if before else math.inf
 
 
 def scored(trainer: Trainer, name: str, assign: Callable[[], None], sets: Sequence[str]) -> dict[str, float]:
-    """The main metric of sets of `data.eval` with the weights that `assign` puts into the model, or as it was written
-    down before the run was cut off. All ranks call."""
+    """Return the main metric on sets of `data.eval` with the weights of `assign`, or the saved value of a run that was
+    killed. Called on all ranks."""
     path, metric = trainer.checkpoints / SEARCH, trainer.task.main_metric()[0]
     items = {s.name: s for s in trainer.evals}
     train = trainer.train
@@ -214,8 +213,8 @@ def _replace(path: Path, content: dict[str, Any]) -> None:
 
 
 def greedy_soup(trainer: Trainer, best: Sequence[dict[str, Any]], stored: Sequence[StoredTensors]) -> StoredTensors:
-    """The mean of the best checkpoints, best first, that do not make it worse on the first evaluation set. `best`:
-    their entries in `progress.best`. All ranks call; the model is left with the weights that were tried last."""
+    """Return the mean of those best checkpoints, best first, that do not make it worse on the first evaluation set.
+    `best`: their entries in `progress.best`. Called on all ranks; the model keeps the weights that were tried last."""
     model, (metric, mode) = trainer.bundle.model, trainer.task.main_metric()
     random, first = ema.random_buffers(model), trainer.evals[0].name
     steps = [entry["step"] for entry in best]

@@ -1,4 +1,4 @@
-"""Launcher: several processes of one command on this machine (`--processes`); several machines start under torchrun."""
+"""Launcher: several processes of one command on this machine (`--processes`). Use torchrun for several machines."""
 
 import ctypes
 import os
@@ -15,13 +15,13 @@ from stentor.data.system import CHILD, KILLED, POSIX, STOP_SIGNALS, ask_to_stop,
 from stentor.errors import ConfigError
 
 GRACE = 10.0
-"""Seconds that the others have to end by themselves after one process failed: most fail of the same cause."""
+"""Seconds for the other processes to end after one failed; most fail for the same reason."""
 END_WITH_PARENT = 1
 """Linux's PR_SET_PDEATHSIG."""
 
 
 def launched(processes: int) -> bool:
-    """Is this already one of `processes` processes of a group?"""
+    """Return whether this is already one of `processes` processes of a group."""
     world = os.environ.get("WORLD_SIZE")
     if world is not None and int(world) != processes and processes > 1:
         raise ConfigError(
@@ -31,7 +31,7 @@ def launched(processes: int) -> bool:
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
-    """Run `stentor ARGUMENTS` as `processes` processes of one group; answers the exit code of the first that failed.
+    """Run `stentor ARGUMENTS` as `processes` processes of one group, and return the exit code of the first that failed.
 
     Signals are passed to all of them. Only the first one writes to the terminal; what another one had to say is shown
     when it failed and the first one did not."""
@@ -106,5 +106,5 @@ def _terminate(running: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _end_with_parent() -> None:
-    """In the child, before it starts: when the launcher is killed, save and stop instead of training on unseen."""
+    """Make the child save and stop when the launcher is killed. Called in the child before it starts."""
     ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""Memory estimate of training: what stands between steps, what a batch adds, and the measured peak.
+"""Memory estimate of training: memory between steps, memory of a batch, and the measured peak.
 
-Sizes are bytes of tensors. What allocators add to them (fragments, workspaces of kernels, the CUDA context) is not
+Sizes are bytes of tensors. The overhead of allocators (fragments, workspaces of kernels, the CUDA context) is not
 counted: a few per cent and some hundred MB on a GPU.
 """
 
@@ -33,7 +33,7 @@ def estimate(
     tries: Sequence[tuple[float, Any]],
     size: float,
 ) -> MemoryEstimate:
-    """Memory for training a model as it is; see `standing` and `activations`, which are left out without `tries`."""
+    """Estimate the memory of training this model; see `standing` and `activations` (None without `tries`)."""
     weights = sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     held = None
@@ -45,10 +45,10 @@ def estimate(
 def activations(
     model: nn.Module, run: Callable[[Any], None], tries: Iterable[tuple[float, Any]], size: float
 ) -> np.ndarray:
-    """The `moments` of a batch of `size` positions, from smaller ones.
+    """Estimate the `moments` of a batch of `size` positions from smaller ones.
 
-    `run(batch)` computes the loss of a batch and goes backward; `tries` are one or two (positions, batch): memory grows
-    as a straight line through them.
+    `run(batch)` runs the forward and backward pass of a batch; `tries` are one or two (positions, batch), from which
+    the memory is extrapolated linearly.
     """
     (positions, first), *more = [(positions, moments(model, partial(run, batch))) for positions, batch in tries]
     if not more or more[0][0] == positions:
@@ -80,15 +80,15 @@ def moments(model: nn.Module, run: Callable[[], None]) -> np.ndarray:
 
 
 def largest(moments: np.ndarray) -> float:
-    """The most bytes at once, of `moments`."""
+    """Return the maximum bytes at once, of `moments`."""
     return float(max(moments[0], moments[1] + moments[2]))
 
 
 class Live(TorchDispatchMode):
-    """Counts the bytes of tensors that are made inside it and are still there: `now`, and the most so far, `peak`.
+    """Counts the bytes of live tensors created inside it: `now`, and the maximum so far, `peak`.
 
-    When the backward pass begins: `forward`, the most until then; `held`, what there is; `late`, the most that there
-    was beside what is held, from when half of that was there.
+    At the start of the backward pass: `forward`, the maximum until then; `held`, the bytes that are kept; `late`, the
+    maximum in addition to what is kept, from the time when half of that existed.
     """
 
     def __init__(self) -> None:
@@ -192,23 +192,23 @@ class Peak:
 
 
 def compared(peak: Peak, expected: MemoryEstimate) -> str:
-    """Measurement next to the estimate, for the log."""
+    """Return the measurement and the estimate, for the log."""
     grown = "" if peak.grown is None else f"; the process grew by {gib(peak.grown)}"
     held = "not estimated" if expected.activations is None else gib(expected.activations)
     return (
-        f"{gib(peak.bytes)} GiB at most{grown}. Estimated: {gib(expected.batch)} GiB (weights {gib(expected.weights)}, "
-        f"gradients {gib(expected.gradients)}, activations {held}); the optimizer's state adds "
-        f"{gib(expected.optimizer)} GiB from step 1 on."
+        f"peak {gib(peak.bytes)} GiB{grown}. Estimate: {gib(expected.batch)} GiB (weights {gib(expected.weights)}, "
+        f"gradients {gib(expected.gradients)}, activations {held}); the optimizer state adds "
+        f"{gib(expected.optimizer)} GiB from step 1."
     )
 
 
 def gib(bytes_: float) -> str:
-    """Bytes in GiB."""
+    """Format bytes in GiB."""
     return f"{bytes_ / 2**30:.{2 if bytes_ >= 2**30 / 10 else 3}f}"
 
 
 def free(device: torch.device) -> float:
-    """Bytes that this process could still take on the device."""
+    """Return the bytes that are still available to this process on the device."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + unused)

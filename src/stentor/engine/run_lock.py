@@ -15,7 +15,7 @@ from stentor.data.system import lock, stop_this_process
 from stentor.errors import ConfigError, MissingData, StentorError
 
 LOCK = ".lock"
-"""File of the run folder that is locked; its text says by whom."""
+"""Name of the lock file in the run folder; its text names the holder."""
 RENEWED_EVERY = 10.0
 """Seconds after which a lock at an address is refreshed."""
 PATIENCE = 40.0
@@ -25,7 +25,7 @@ FORGOTTEN = 900.0
 
 
 def run_locked(folder: Path) -> bool:
-    """Whether some other process trains into a run folder."""
+    """Return whether another process trains into a run folder."""
     with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("rb") as file:
         with contextlib.suppress(OSError):
             return not lock(file, shared=True, inherited=False)
@@ -34,11 +34,10 @@ def run_locked(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run folder, which is made when it is not there. Raises ConfigError that names the other one.
+    """Hold the lock of a run folder, which is created if needed. Raises ConfigError naming another holder.
 
-    A record lock of the system: it ends with its process, however that ends, and forked data workers, which may outlive
-    a killed run by seconds, do not inherit it, as they would the locks of the library filelock. Where the file system
-    has no locks, there is none.
+    It is a record lock of the system: it ends with its process in any case, and forked data workers, which may outlive
+    a killed run by seconds, do not inherit it, unlike those of filelock. File systems without locks are not locked.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a+", encoding="utf-8") as file:
@@ -68,13 +67,13 @@ class AddressLock:
 
     def __init__(self, address: Path, copy: Path):
         self.address, self.lock, self.copy = address, address / LOCK, copy
-        """`copy`: what was written last, so that the next process of this machine knows its own lock."""
+        """`copy`: the last written content, so that the next process of this machine recognises its own lock."""
         self.holder, self.taken_by = _this_process(), ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._renew, daemon=True)
 
     def __enter__(self) -> "AddressLock":
-        """Raises ConfigError that names the machine which trains there."""
+        """Take the lock. Raises ConfigError naming another holder."""
         other = self._other()
         if other is not None and time.time() - other["time"] < FORGOTTEN:
             name = name_of(self.address)
@@ -82,7 +81,7 @@ class AddressLock:
             time.sleep(PATIENCE)
             if self._other() not in (other, None):
                 raise ConfigError(
-                    f"{name} is being trained already, by {other['holder']}: wait for it or stop it there, or choose "
+                    f"{name} is already being trained by {other['holder']}: wait for it or stop it there, or choose "
                     "another `name`."
                 )
         try:

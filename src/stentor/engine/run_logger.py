@@ -11,7 +11,7 @@ from stentor.errors import without_secrets
 
 
 class RunLogger:
-    """The three running files of a run folder, line by line, flushed at once so that others can follow."""
+    """Writes the three log files of a run folder, and flushes every line so that other processes can follow."""
 
     def __init__(self, folder: Path, main: bool, stage: str | None = None):
         self.folder, self.main, self.stage = folder, main, stage
@@ -23,23 +23,22 @@ class RunLogger:
                 self._files[name] = (folder / name).open("a", encoding="utf-8")
 
     def metrics(self, row: dict[str, Any]) -> None:
-        """One row of numbers; values that are not finite become null (JSON has no NaN)."""
+        """Write a row of numbers; values that are not finite become null (JSON has no NaN)."""
         self._write("metrics.jsonl", json.dumps(finite({**row, **self.where()})))
 
     def event(self, name: str, **fields: Any) -> None:
         self._write("events.jsonl", json.dumps(finite({"time": time.time(), "event": name, **self.where(), **fields})))
 
     def say(self, line: str) -> None:
-        """A line for the log and for whoever watches the terminal."""
+        """Write a line to the log and the terminal."""
         line = without_secrets(line)
         self._write("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
         if self.main:
-            with contextlib.suppress(OSError, ValueError):  # the reader is gone: training continues
+            with contextlib.suppress(OSError, ValueError):  # the output was closed: training continues
                 print(line, flush=True)
 
     def forget_after(self, step: int, name: str = "metrics.jsonl") -> None:
-        """Drop the rows of this stage past `step` from a JSONL file, whole or not at all: a resumed run will write them
-        again."""
+        """Atomically remove the rows of this stage after `step` from a JSONL file: a resumed run rewrites them."""
         path = self.folder / name
         if not self.main or not path.exists():
             return
@@ -53,7 +52,7 @@ class RunLogger:
                 if row.get("step", 0) <= step or row.get("stage") != self.stage:
                     rows.append(line)
             except (TypeError, ValueError):
-                self.say(f"{path}:{number} is no row ({line[:60]!r}): it is left out.")
+                self.say(f"{path}:{number} is not a valid row ({line[:60]!r}) and is removed.")
         temporary = path.with_suffix(".tmp")
         temporary.write_text("".join(f"{line}\n" for line in rows), encoding="utf-8")
         temporary.replace(path)
@@ -66,7 +65,7 @@ class RunLogger:
                 file.close()
 
     def where(self) -> dict[str, Any]:
-        """Fields of every row about its place: the stage, in runs with several."""
+        """Return the fields of every row that name the stage, in runs with several stages."""
         return {"stage": self.stage} if self.stage else {}
 
     def _write(self, name: str, line: str) -> None:
@@ -76,14 +75,14 @@ class RunLogger:
 
 
 def _cut_half_line(path: Path) -> None:
-    """Take away the line that a killed process did not finish, so that every line of the file can be parsed."""
+    """Remove the incomplete last line of a killed process, so that every line of the file can be parsed."""
     if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
         with path.open("rb+") as file:
             file.truncate(text.rfind(b"\n") + 1)
 
 
 def finite(value: Any) -> Any:
-    """Plain data with null for numbers that JSON has no form for (NaN, infinity)."""
+    """Return plain data with null for numbers that JSON does not support (NaN, infinity)."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

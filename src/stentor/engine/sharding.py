@@ -18,7 +18,7 @@ def check_shardable(model: nn.Module) -> None:
 
 
 class TensorShard(NamedTuple):
-    """Rows of a tensor, all of them where it is not divided."""
+    """Rows of a tensor; all of them if it is not sharded."""
 
     data: Tensor  # [rows, ...]; a number without dimensions is as it is
     shape: torch.Size  # of the whole tensor
@@ -27,7 +27,7 @@ class TensorShard(NamedTuple):
 
 @torch.no_grad()
 def local_shard(tensor: Tensor) -> TensorShard:
-    """The rows of a tensor that lie on this rank, as FSDP2 divided it."""
+    """Return the rows of a tensor on this rank."""
     if not isinstance(tensor, DTensor):
         return TensorShard(tensor.detach(), tensor.shape)
     count, mesh = tensor.shape[0], tensor.device_mesh
@@ -36,13 +36,13 @@ def local_shard(tensor: Tensor) -> TensorShard:
 
 
 def is_divided(tensor: Tensor) -> bool:
-    """Whether only a part of this tensor is here."""
+    """Return whether this rank only has a part of the tensor."""
     return isinstance(tensor, DTensor)
 
 
 def own_shards(tensors: Mapping[str, Tensor], of_main: Set[str] = frozenset()) -> dict[str, TensorShard]:
-    """Tensors that this rank writes: its rows of those that are divided, and some of the others, of which each is
-    written by one rank; those in `of_main`, which are not the same on all, by the main one."""
+    """Return this rank's part of tensors to write: its rows of sharded tensors, and some of the others, each of which
+    is written by one rank. Those in `of_main`, which differ between ranks, are written by the main one."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     written = [0] * world  # bytes of whole tensors by rank
     shards: dict[str, TensorShard] = {}

@@ -15,8 +15,8 @@ LONG_VERBS = {"train", "improve", "quickstart"}
 
 
 def stop_at_once() -> None:
-    """From here on SIGTERM and SIGINT end a training command with the exit code for "run it again", also while it
-    imports, reads its data or builds its model, where there is nothing to save yet. To be called first of all."""
+    """Make SIGTERM and SIGINT end a training command with the exit code for "run it again", also while it imports,
+    reads its data or builds its model, when there is nothing to save yet. Call this first."""
     if LONG_VERBS.isdisjoint(sys.argv[1:3]):
         return
     process = os.getpid()
@@ -34,7 +34,7 @@ def stop_at_once() -> None:
 
 @contextlib.contextmanager
 def on_signal(act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` when SIGTERM or SIGINT comes, once; a later SIGINT exits at once. Only for the main thread."""
+    """Call `act` once on SIGTERM or SIGINT; a later SIGINT exits immediately. Only for the main thread."""
     came = False
 
     def handle(number: int, frame: Any) -> None:

@@ -1,4 +1,4 @@
-"""Train state: what a checkpoint holds beside its tensors, and saving and restoring a trainer."""
+"""Train state: the content of a checkpoint besides tensors, and saving and restoring a trainer."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class TrainProgress:
     position: dict[str, int] = field(default_factory=lambda: {"epoch": 0, "within": 0, "index": 0})
     """Position of the last batch: its epoch, its number in the epoch and its number in the run."""
     next_index: int = 0  # number in the run of the next step's first batch
-    skipped: int = 0  # updates in a row that were skipped for a loss or gradient that was not finite
-    seconds: float = 0.0  # time in the loop, over all processes that this run has been
+    skipped: int = 0  # consecutive updates that were skipped for a non-finite loss or gradient
+    seconds: float = 0.0  # time in the loop, including earlier processes of this run
     best: list[dict[str, Any]] = field(default_factory=list)
     """{"step", "value"} of the best evaluations, best first."""
     bad: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Records whose audio could not be used: id -> (reason, message)."""
+    """Records with unusable audio: id -> (reason, message)."""
     seen: int = 0  # records that were read or tried
     evaluated: int = 0  # the step that was scored last
 
 
 @dataclass
 class TrainState:
-    """Everything that the next step depends on beside tensors: state.json of a checkpoint."""
+    """Everything besides tensors that the next step depends on: state.json of a checkpoint."""
 
     progress: TrainProgress
     batches_per_step: int  # batches that all processes together took in an optimizer step
@@ -56,19 +56,19 @@ class TrainState:
     plateau: list[Any]  # best metric, evaluations without a better one, and factor of the schedule `plateau`
     scaler: dict[str, Any] | None  # loss scale of fp16
     callbacks: dict[str, dict[str, Any]]  # state of each callback by `NUMBER-TYPE`
-    optimizer: dict[str, Any]  # values of the optimizer's state that are no tensors, by `PARAMETER|KEY`
+    optimizer: dict[str, Any]  # values of the optimizer's state that are not tensors, by `PARAMETER|KEY`
     meter: dict[str, Any]  # losses since the last row of metrics
-    lanes: list[Any]  # where each shard of a stream continues
+    lanes: list[Any]  # position in each shard of a stream
     audio: dict[str, str] = field(default_factory=dict)
     """Hashes of the audio of some training records, by id; older checkpoints have none."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The content of state.json."""
+        """Return the content of state.json."""
         return vars(self.progress) | {k: v for k, v in vars(self).items() if k != "progress"}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TrainState:
-        """Raises KeyError with the name of a key that is missing."""
+        """Create it from the content of state.json. Raises KeyError with the name of a missing key."""
         progress = TrainProgress(**{f.name: content[f.name] for f in fields(TrainProgress)})
         progress.bad = {name: (reason, message) for name, (reason, message) in progress.bad.items()}
         required = {f.name: content[f.name] for f in fields(cls) if f.name not in ("progress", "audio")}
@@ -76,8 +76,8 @@ class TrainState:
 
 
 def save(trainer: Trainer) -> None:
-    """Begin to write a checkpoint, after the one that is being written; all ranks call. It is complete, and a failure
-    known, when `settle` comes back. Raises StentorError when the disk refuses."""
+    """Start writing a checkpoint, after the one being written; called on all ranks. It is complete, and errors are
+    raised, when `wait_for_checkpoint` returns. Raises StentorError for errors of the disk."""
     wait_for_checkpoint(trainer)
     model = trainer.bundle.model
     buffers = {name for name, _ in model.named_buffers()}  # each rank's own, and changed by a forward
@@ -102,7 +102,7 @@ def save(trainer: Trainer) -> None:
 
 
 def _complete(trainer: Trainer, best: list[str], folder: Path) -> None:
-    """Work after a complete checkpoint, in the background of the main process. `best`: names, best first."""
+    """Finish a complete checkpoint, in the background of the main process. `best`: names, best first."""
     parent = folder.parent
     if best and (parent / best[0]).exists():
         checkpoint.point(parent, "best", parent / best[0])
@@ -112,8 +112,8 @@ def _complete(trainer: Trainer, best: list[str], folder: Path) -> None:
 
 
 def wait_for_checkpoint(trainer: Trainer) -> None:
-    """Wait for the checkpoint that is being written and tell the callbacks. All ranks call; raises on all of them what
-    kept it from being written."""
+    """Wait for the checkpoint being written and call the callbacks. Called on all ranks; if writing failed, raises the
+    error on all of them."""
     if (folder := trainer.writer.wait()) is not None:
         trainer.event("saved", step=checkpoint.step_of(folder), folder=folder.name)
         for callback in trainer.callbacks:
@@ -121,7 +121,7 @@ def wait_for_checkpoint(trainer: Trainer) -> None:
 
 
 def _state_of(trainer: Trainer, optimizer: dict[str, Any]) -> TrainState:
-    """All ranks call."""
+    """Return the state of a trainer. Called on all ranks."""
     meter = trainer.meter.state_dict()
     batch_sampler, scaler, plateau = trainer.batch_sampler, trainer.accelerator.scaler, trainer.plateau
     lanes = batch_sampler.starts(trainer.progress.next_index) if isinstance(batch_sampler, ShardedStream) else []
@@ -145,26 +145,26 @@ def _callback_state(callback: Callback) -> dict[str, Any]:
     try:
         json.dumps(state)
     except (TypeError, ValueError):
-        raise violation(callback, "state_dict", "return what JSON can hold", state) from None
+        raise violation(callback, "state_dict", "return JSON-serialisable data", state) from None
     return state
 
 
 def load(trainer: Trainer, folder: Path) -> None:
-    """Put a checkpoint's state into the trainer. Raises ConfigError when it belongs to another model or other data."""
+    """Load a checkpoint into the trainer. Raises ConfigError if it belongs to another model or other data."""
     resume = folder / "resume"
     try:
         state = TrainState.from_dict(json.loads((resume / "state.json").read_text()))
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{resume / 'state.json'} is not what this version of Stentor writes ({error} is missing or of another "
-            "form): resume with the version that wrote it, or start a new run under another `name` with `model.init` "
-            f"set to {folder / 'export'}."
+            f"{resume / 'state.json'} was not written by this version of Stentor ({error} is missing or invalid): "
+            "resume with the version that wrote it, or start a new run under another `name` with `model.init` set to "
+            f"{folder / 'export'}."
         ) from None
     if state.fingerprint != trainer.fingerprint:
         raise ConfigError(
-            f"The training data or its batching is not what {folder} was trained on, so its place in the data "
-            "means nothing here. Put the data settings back, or start a new run under another `name` (and "
-            f"`model.init` set to {folder / 'export'} to continue from these weights)."
+            f"The training data or its batching differs from that of {folder}, so its position in the data is not "
+            "valid. Restore the data settings, or start a new run under another `name` (with `model.init` set to "
+            f"{folder / 'export'} to continue from these weights)."
         )
     weights = StoredTensors.of(resume, "weights")
     try:
@@ -173,21 +173,22 @@ def load(trainer: Trainer, folder: Path) -> None:
         ema.read_weights(trainer.bundle.model, weights)
     except (KeyError, ValueError) as error:
         raise ConfigError(
-            f"The checkpoint {folder} belongs to another model ({error}). Put the `model:` section back, or start a "
+            f"The checkpoint {folder} belongs to another model ({error}). Restore the `model:` section, or start a "
             "new run under another `name`."
         ) from None
     if state.optim != trainer.config.optim.type:
         raise ConfigError(
-            f"The checkpoint {folder} holds the state of optim.type {state.optim}, not {trainer.config.optim.type}. "
-            "Put it back, or start a new run under another `name`."
+            f"The checkpoint {folder} has the state of optim.type {state.optim}, not {trainer.config.optim.type}. "
+            "Restore it, or start a new run under another `name`."
         )
     trainer.backend.load_optimizer_state(StoredTensors.of(resume, "optimizer"), state.optimizer)
-    if trainer.ema is not None:  # an average that was not taken so far begins with the weights as they are
+    if trainer.ema is not None:  # a new average starts with the current weights
         trainer.ema.load(ema.exported_weights(folder))
     _restore(trainer, state)
     _warn_of_changed_audio(trainer, state.audio)
     trainer.logger.forget_after(trainer.step)
-    trainer.say(f"Resuming from step {trainer.step} of {trainer.total_steps} ({folder.name}).")
+    done = " No step is left: changed settings do not change weights." if trainer.step == trainer.total_steps else ""
+    trainer.say(f"Resuming from step {trainer.step} of {trainer.total_steps} ({folder.name}).{done}")
 
 
 def _restore(trainer: Trainer, state: TrainState) -> None:
@@ -212,35 +213,35 @@ def _warn_of_changed_audio(trainer: Trainer, before: dict[str, str]) -> None:
         trainer.event("changed_audio", ids=changed, sampled=len(both))
         named = ", ".join(changed[:5]) + (" ..." if len(changed) > 5 else "")
         trainer.say(
-            f"Warning: the audio of {len(changed)} of {len(both)} sampled training records is not what this run was "
-            f"trained on so far ({named}). It continues with the audio as it is now; to train on this audio from the "
-            "start, choose another `name`."
+            f"Warning: the audio of {len(changed)} of {len(both)} sampled training records has changed since this run "
+            f"started ({named}). Training continues with the new audio; to train on it from the start, choose another "
+            "`name`."
         )
 
 
 def _keep_step_size(trainer: Trainer, before: int) -> None:
-    """After a change of processes, accumulate so that a step takes as many batches as it did."""
+    """Adjust the accumulation after a change of the number of processes, to keep the batches per step."""
     if before == trainer.batches_per_step:
         return
     if before % trainer.world == 0:
         trainer.accumulate = before // trainer.world
-        trainer.say(f"A step still takes {before} batches: accumulating {trainer.accumulate} on each process.")
+        trainer.say(f"Keeping {before} batches per step: accumulating {trainer.accumulate} on each process.")
     else:
         trainer.say(
-            f"A step took {before} batches; with {trainer.world} processes it takes {trainer.batches_per_step} from "
-            "here on."
+            f"A step had {before} batches; from now on, with {trainer.world} processes, it has "
+            f"{trainer.batches_per_step}."
         )
 
 
 def latest_checkpoint(trainer: Trainer) -> Path | None:
-    """The newest undamaged checkpoint, the same on all ranks."""
+    """Return the newest undamaged checkpoint, the same on all ranks."""
     folder: Path | None = trainer.communicator.on_main(lambda: checkpoint.newest_good(trainer.checkpoints, trainer.say))
     return folder
 
 
 def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> None:
-    """An export folder from whole weights: the family's files and the config they were trained with. In checkpoints it
-    is written beside the training."""
+    """Write an export folder from whole weights: the files of the family and the training config. For checkpoints, this
+    runs in the background."""
     trainer.bundle.family.save(trainer.bundle, weights, folder)
     content = format_keys(EXPORT_FORMAT) | trainer.config.plain()
     text = json.dumps(content, indent=1, ensure_ascii=False)
@@ -248,15 +249,14 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
 
 
 def _best_checkpoints(trainer: Trainer) -> list[tuple[dict[str, Any], Path]]:
-    """The best checkpoints that are there and undamaged, best first, with their entries in `progress.best`; the same on
-    all ranks."""
+    """Return the best undamaged checkpoints, best first, and their entries in `progress.best`, on all ranks."""
 
     def undamaged() -> list[tuple[dict[str, Any], Path]]:
         checkpoints = []
         for best in trainer.progress.best:
             folder = trainer.checkpoints / checkpoint.name_of(best["step"])
             if damage := checkpoint.damage(folder):
-                trainer.say(f"The checkpoint {folder.name}, one of the best, is passed over: {damage}.")
+                trainer.say(f"The checkpoint {folder.name}, one of the best, is skipped: {damage}.")
             else:
                 checkpoints.append((best, folder))
         return checkpoints
@@ -266,15 +266,15 @@ def _best_checkpoints(trainer: Trainer) -> list[tuple[dict[str, Any], Path]]:
 
 
 def restore_best(trainer: Trainer) -> None:
-    """Put the weights of the best checkpoint into the model."""
+    """Load the weights of the best checkpoint into the model."""
     wait_for_checkpoint(trainer)
     if checkpoints := _best_checkpoints(trainer):
-        trainer.ema = None  # it has moved past the best, and would take its place
+        trainer.ema = None  # it includes later steps and would replace the best weights
         ema.read_weights(trainer.bundle.model, ema.exported_weights(checkpoints[0][1]))
 
 
 def load_selected_weights(trainer: Trainer) -> None:
-    """Put the weights that `train.use` names into the model. All ranks call."""
+    """Load the weights that `train.use` selects into the model. Called on all ranks."""
     use = trainer.train.use if trainer.progress.best else "last"
     checkpoints = _best_checkpoints(trainer)
     model = trainer.bundle.model
@@ -290,8 +290,8 @@ def load_selected_weights(trainer: Trainer) -> None:
 
 
 def whole_weights(trainer: Trainer, scratch: Path) -> dict[str, torch.Tensor]:
-    """The weights of an export as the model holds them: whole and on the CPU for the main process, for which divided
-    ones are put together in files of the folder `scratch`. All ranks call."""
+    """Return the weights of an export, whole and on the CPU, on the main process. Sharded ones are assembled in files
+    of the folder `scratch`. Called on all ranks."""
     model = trainer.bundle.model
     tensors = ema.trained_tensors(model) | ema.exported_frozen_tensors(trainer.bundle)
     weights = {n: t.detach().cpu() for n, t in tensors.items() if not is_divided(t)} if trainer.main else {}

@@ -1,4 +1,4 @@
-"""Trainer: summed losses divided once per optimizer step, whatever the batches, micro-batches and ranks."""
+"""Trainer: the training loop. Summed losses are divided once per optimizer step, over all micro-batches and ranks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MicroBatch = tuple[PlannedBatch, Batch]
 
 
 class Trainer:
-    """One stage of training, from its start or from its newest good checkpoint to its last step."""
+    """One stage of training, from the start or the newest undamaged checkpoint to the last step."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Trainer:
         self.communicator, self.logger, self.checkpoints = communicator, logger, checkpoints
         self.writer = CheckpointWriter(communicator, checkpoints, backend.accelerator.device)
         self.after_checkpoint: Callable[[Path], None] | None = None
-        """Called beside the training, on the main process, with the folder of each checkpoint that is complete."""
+        """Function called in the background of the main process with the folder of each complete checkpoint."""
         self.task, self.losses, self.bundle, self.evals = setup.task, setup.losses, setup.bundle, setup.evals
         self.batch_sampler, self.dropped = setup.batch_sampler, setup.train_data.dropped
         self.num_records = setup.train_data.all_records
@@ -77,18 +77,18 @@ class Trainer:
         self.extra: dict[str, Any] = {}
         """Values that callbacks add to the next row of training metrics."""
         self.metrics: dict[str, Any] = {}
-        """The newest value of each metric that was logged since this process began."""
+        """Newest value of each metric that this process has logged."""
         self.at_start: Callable[[], None] | None = None
-        """Done once at step 0, when the dry run has shown that training is possible."""
+        """Function called once at step 0, after the dry run succeeded."""
         self.stop_reason: str | None = None
         self._signalled = False
         self._dummy_batch: Batch | None = None
 
-    # What callbacks use -------------------------------------------------------------------------------------------
+    # For callbacks ------------------------------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
-        """Optimizer steps done."""
+        """Number of optimizer steps done."""
         return self.progress.step
 
     @property
@@ -96,15 +96,15 @@ class Trainer:
         return self.progress.epoch
 
     def say(self, line: str) -> None:
-        """A line for the log and the console."""
+        """Write a line to the log and the console."""
         self.logger.say(line)
 
     def event(self, name: str, **fields: Any) -> None:
-        """A line of events.jsonl."""
+        """Write a line to events.jsonl."""
         self.logger.event(name, **fields)
 
     def log(self, metrics: dict[str, Any]) -> None:
-        """A row of metrics.jsonl (and of the trackers) at the current step."""
+        """Write a row of metrics at the current step to metrics.jsonl and the trackers."""
         row = {"step": self.step, "epoch": round(self.progress_epochs(), 4), "time": time.time(), **metrics}
         if self.main:
             self.logger.metrics(row)
@@ -116,14 +116,14 @@ class Trainer:
         self.stop_reason = reason
 
     def restore_best(self) -> None:
-        """Put the weights of the best checkpoint into the model."""
+        """Load the weights of the best checkpoint into the model."""
         state.restore_best(self)
 
     # Length ---------------------------------------------------------------------------------------------------------
 
     @property
     def batches_per_step(self) -> int:
-        """Batches that all processes together take in an optimizer step."""
+        """Number of batches per optimizer step, over all processes."""
         return self.accumulate * self.world
 
     @property
@@ -136,7 +136,7 @@ class Trainer:
 
     @property
     def eval_every(self) -> int:
-        """Steps between evaluations: an epoch's where the length is known."""
+        """Steps between evaluations; by default one epoch if the length is known."""
         batches_per_epoch = self.setup.batches_per_epoch
         steps_per_epoch = math.ceil(batches_per_epoch / self.batches_per_step) if batches_per_epoch else 1000
         return self.train.eval_every or steps_per_epoch
@@ -146,7 +146,7 @@ class Trainer:
         return self.train.save_every or self.eval_every
 
     def progress_epochs(self) -> float:
-        """Epochs done, with fraction where the length is known."""
+        """Return the number of epochs done, with a fraction if the length is known."""
         if self.setup.batches_per_epoch:
             return self.step * self.batches_per_step / self.setup.batches_per_epoch
         return float(self.epoch)
@@ -173,7 +173,7 @@ class Trainer:
             except BaseException as caught:
                 error = caught
                 with contextlib.suppress(StentorError):  # the first error matters more
-                    state.wait_for_checkpoint(self)  # what is being written need not be lost
+                    state.wait_for_checkpoint(self)  # keep the checkpoint being written
                 raise
             finally:
                 if error is not None and not isinstance(error, Stopped):
@@ -239,7 +239,7 @@ class Trainer:
             micro_batches = [self._next(loader) for _ in range(self.accumulate)]
         except StentorError:
             if self.world == 1 and saved_step != self.step:
-                self.save()  # the state after the last complete step is whole: nothing of it need be lost
+                self.save()  # the state after the last complete step is valid
             raise
         self.meter.wait += time.monotonic() - waited
         return micro_batches
@@ -254,8 +254,8 @@ class Trainer:
     # One optimizer step ---------------------------------------------------------------------------------------------
 
     def _train_step(self, micro_batches: Sequence[MicroBatch]) -> StepTotals | None:
-        """One optimizer step over this rank's micro-batches. Returns the totals of all ranks; None, without a step,
-        when a callback ended training at the end of an epoch."""
+        """Do one optimizer step over this rank's micro-batches. Returns the totals of all ranks; None, without a step,
+        if a callback ended training at the end of an epoch."""
         totals = self._reduce_totals(micro_batches)
         scale = {t: loss.weight * self.world / max(totals.targets[t], 1.0) for t, loss in self.losses.items()}
         if not self._in_epoch(round(totals.epoch)):
@@ -271,7 +271,7 @@ class Trainer:
         return totals
 
     def _in_epoch(self, epoch: int) -> bool:
-        """Tell callbacks where an epoch ended and another begins. False when one of them ends training."""
+        """Call the callbacks at the end and start of epochs. Returns False if one of them ends training."""
         if epoch == self.epoch and self.step:
             return True
         if self.step:
@@ -299,11 +299,11 @@ class Trainer:
     def _train_micro_batch(
         self, planned: PlannedBatch, batch: Batch, scale: Mapping[str, float], is_last: bool
     ) -> MicroBatchLoss:
-        """Forward and backward of one micro-batch. `scale`: what the summed loss of each term is multiplied by."""
+        """Run forward and backward of one micro-batch. `scale`: factor of the summed loss of each term."""
         self._call("on_batch", batch)
         self.seed_micro_batch(planned.index)
         ids, is_empty = batch.ids, not batch.ids
-        if is_empty:  # every record was unreadable: take part in the collective work with nothing to learn
+        if is_empty:  # every record was unreadable: take part in the collective calls with zero loss
             if self._dummy_batch is None:
                 self._dummy_batch = bad_records.dummy_batch(self)
             batch, scale = self._dummy_batch, dict.fromkeys(self.losses, 0.0)
@@ -326,14 +326,14 @@ class Trainer:
         self.meter.add_step(losses, totals, norm)
 
     def seed_micro_batch(self, index: int) -> None:
-        """Seed torch and numpy for the micro-batch with this number in the run (models of transformers draw from both):
-        dropout and the like are the same on any rank, after any resume."""
+        """Seed torch and numpy (transformers uses both) for the micro-batch with this number in the run, so that
+        dropout is the same on any rank and after any resume."""
         seed = (self.train.seed * 1_000_003 + index * 7919 + 12345) % 2**32
         torch.manual_seed(seed)
         np.random.seed(seed)
 
     def batch_dataset(self, augmented: bool = True) -> BatchDataset:
-        """Reads planned batches."""
+        """Return the dataset that reads planned batches."""
         data = self.config.data
         augment = data.augment if augmented else None
         return BatchDataset(self.task, self.bundle.processor, augment, self.train.seed, data.layout == "packed")
@@ -343,7 +343,7 @@ class Trainer:
     def evaluate(self) -> None:
         """Score all evaluation sets; the first one's main metric ranks checkpoints."""
         self.progress.evaluated = self.step
-        if self.world > 1:  # running statistics are each rank's own until the next forward of training
+        if self.world > 1:  # running statistics differ between ranks until the next forward of training
             for buffer in self.bundle.model.buffers():
                 torch.distributed.broadcast(buffer, 0)
         row: dict[str, float] = {}
@@ -370,7 +370,7 @@ class Trainer:
         self.meter.restart()
 
     def score(self, eval_set: EvalSet) -> tuple[dict[str, Score], dict[str, float], list[Prediction]]:
-        """(scores, mean loss per term, predictions) of one set with the weights as they are."""
+        """Score a set with the current weights: return (scores, mean loss per term, predictions)."""
         data, packed = self.config.data, self.config.data.layout == "packed"
         options = EvalOptions(data.workers, data.prefetch, self.backend.sharded, packed, data.max_bad)
         setup = EvalSetup(self.bundle, self.task, self.losses, self.accelerator, self.communicator, options)
@@ -380,13 +380,13 @@ class Trainer:
         return bool(self.evals) and (self.step % self.eval_every == 0 or self.step == self.total_steps)
 
     def _save_due(self) -> bool:
-        """Every `save_every` steps, at the last one, and where the evaluation of this step was one of the best."""
+        """Return True every `save_every` steps, at the last one, and if this step's evaluation is one of the best."""
         is_best = self.train.keep_best > 0 and any(b["step"] == self.step for b in self.progress.best)
         is_regular = self.step % self.save_every == 0 or self.step == self.total_steps
         return is_regular or (self.progress.evaluated == self.step and is_best)
 
     def save(self) -> None:
-        """Begin to write a checkpoint; all ranks call. `on_save` follows when it is complete."""
+        """Start writing a checkpoint; called on all ranks. `on_save` is called when it is complete."""
         state.save(self)
 
     def _call(self, hook: str, *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""UTMOS: a predicted mean opinion score of how natural speech sounds."""
+"""UTMOS: predicted mean opinion score of the naturalness of speech."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ RATE = 16000
 
 
 class Utmos(SpeechEvaluator):
-    """The strong learner of UTMOS without its phoneme encoder (Saeki et al. 2022, "UTMOS: UTokyo-SaruLab system for
-    VoiceMOS challenge 2022"): 1 (bad) to 5 (excellent)."""
+    """UTMOS, a predicted mean opinion score from 1 (bad) to 5 (excellent): the strong learner without its phoneme
+    encoder (Saeki et al. 2022, "UTMOS: UTokyo-SaruLab system for VoiceMOS challenge 2022")."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     type: Literal["utmos"] = "utmos"
     source: str = Field(alias="from")
     """File, folder or Hub id of `utmos22_strong` in safetensors, with the tensor names of the published .pt
-    (docs/speak.md has the line that converts it), or a network in ONNX from float32 [1, samples] to a number."""
+    (docs/speak.md shows how to convert it), or an ONNX network from float32 [1, samples] to a number."""
     revision: str | None = None
     """Branch, tag or commit of the Hub id. Null: the newest."""
 
@@ -76,7 +76,7 @@ def _strong_learner(tensors: Mapping[str, Tensor], device: torch.device, where: 
         lstm.to(device)
         first, last = ((layer["weight"], layer["bias"]) for layer in (part("projection.0."), part("projection.2.")))
     except (KeyError, RuntimeError) as error:
-        raise ConfigError(f"{where} is no strong learner of UTMOS ({error}).") from None
+        raise ConfigError(f"{where} is not a strong learner of UTMOS ({error}).") from None
 
     @torch.no_grad()
     def predict(audio: np.ndarray) -> float:
@@ -98,7 +98,7 @@ def _network(path: Path, device: str) -> Callable[[np.ndarray], float]:
     try:
         session = onnxruntime.InferenceSession(path, providers=providers or ["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions share no base class of their own
-        raise ConfigError(f"utmos.from: {path} is no network that onnxruntime can load: {error}") from None
+        raise ConfigError(f"utmos.from: {path} is not a network that onnxruntime can load: {error}") from None
     names = [entry.name for entry in session.get_inputs()]
 
     def predict(audio: np.ndarray) -> float:

@@ -1,8 +1,8 @@
-"""Options of verbs and calls: a dataclass declares each one once, with its type, default, bounds and help.
+"""Declaration of options: a dataclass declares each option once, with its type, default, bounds and help.
 
-The command line is made from the declarations (`stentor.cli`), a call in Python takes the fields as keywords, and what
-works with the options takes the object. A field whose type is written in quotes takes more from Python than text: its
-declaration says how the command line reads it (`read_as`). Nothing here takes time to import: help is printed with it.
+The command line is generated from the declarations (`stentor.cli`), and Python calls take the fields as keyword
+arguments. A field with a quoted type also takes Python objects; its `read_as` is the type on the command line. This
+module must stay cheap to import, because printing help imports it.
 """
 
 import dataclasses
@@ -13,31 +13,31 @@ from typing import Any, TypeVar
 from stentor.errors import ConfigError, require
 
 REQUIRED: Any = dataclasses.MISSING
-"""Default of an option that must be given."""
+"""Default of a required option."""
 AnyClass = TypeVar("AnyClass", bound=type)
 
 
 @dataclasses.dataclass(frozen=True)
 class Declaration:
-    """An option besides its name, type and default."""
+    """The properties of an option besides its name, type and default."""
 
     help: str
     argument: bool = False
-    """Given by its place, without a name."""
+    """Whether it is positional."""
     flags: str | None = None
-    """Instead of `--` and the name of the field."""
+    """Flags that replace `--` and the name of the field."""
     output: bool = False
-    """A file or folder that the verb writes: at an address it is uploaded when the verb is done."""
+    """Whether it is an output file or folder; one in remote storage is uploaded at the end."""
     local: bool = False
-    """Read by what takes local files alone: an address is copied into the cache first."""
+    """Whether it must be a local file; one in remote storage is copied into the cache first."""
     needs: str | None = None
-    """The option without which this one has no effect."""
+    """Name of the option that this one requires."""
     ways: tuple[str, ...] = ()
-    """The ways of working that use it, see `refuse_unused`. Empty: all."""
+    """Modes that use it, see `refuse_unused`. Empty: all."""
     panel: str | None = None
     """Heading in the help."""
     read_as: Any = None
-    """Type on the command line, where it is not that of the field."""
+    """Type on the command line if it differs from the type of the field."""
     min: float | None = None
     max: float | None = None
     metavar: str | None = None
@@ -45,15 +45,15 @@ class Declaration:
 
 @dataclasses.dataclass(frozen=True)
 class Verb:
-    """A verb of the command line."""
+    """A command of the command line."""
 
     name: str
-    """Empty: what its group does where none of the group's verbs is named."""
+    """Name; empty for the default command of a group."""
     options: type
-    """Declares its options; the docstring is its help."""
+    """Dataclass that declares the options; its docstring is the help text."""
     function: str = ""
-    """`MODULE:NAME` of what is called with the options; empty: the options are called themselves. A number that it
-    returns is the exit code."""
+    """`MODULE:NAME` of the function that is called with the options; empty: the options object is called. A returned
+    number is the exit code."""
     group: str = ""
     """One of `GROUPS`."""
     extra: str = ""
@@ -70,14 +70,14 @@ class Verb:
 
 
 VERBS: list[Verb] = []
-"""All verbs of the modules that were imported."""
+"""All commands of the imported modules."""
 GROUPS: dict[str, str] = {}
-"""Verbs that have verbs of their own, such as `config convert`, and their help."""
+"""Names and help texts of groups of commands, such as `config convert`."""
 
 
-# Named as Typer's, which are made from them.
+# Named after those of Typer, which are generated from them.
 def Option(help: str, default: Any = None, **declared: Any) -> Any:
-    """A field that is an option; `declared` are fields of `Declaration`."""
+    """Declare a field as an option; `declared` are fields of `Declaration`."""
     metadata = {"declaration": Declaration(help, **declared)}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
@@ -85,12 +85,12 @@ def Option(help: str, default: Any = None, **declared: Any) -> Any:
 
 
 def Flag(help: str, **declared: Any) -> Any:
-    """A field that is False unless its option is there."""
+    """Declare a field as a flag that is False by default."""
     return Option(help, False, **declared)
 
 
 def Argument(help: str, default: Any = REQUIRED, **declared: Any) -> Any:
-    """A field that is an argument."""
+    """Declare a field as a positional argument."""
     return Option(help, default, argument=True, **declared)
 
 
@@ -105,53 +105,53 @@ def verb(name: str, function: str = "", group: str = "", extra: str = "") -> Cal
 
 
 def verb_group(name: str, help: str) -> str:
-    """The name of a verb with verbs of its own."""
+    """Register a group of commands and return its name."""
     GROUPS[name] = help
     return name
 
 
 def declarations(options: Any) -> Iterator[tuple[dataclasses.Field[Any], Declaration]]:
-    """The declared fields of an options object or class."""
+    """Yield the declared fields of an options object or class."""
     for field in dataclasses.fields(options):
         if "declaration" in field.metadata:
             yield field, field.metadata["declaration"]
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """The default of a field, REQUIRED where it has none."""
+    """Return the default of a field; REQUIRED if it has none."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def flag(field: dataclasses.Field[Any]) -> str:
-    """The option as it is written on the command line."""
+    """Return the option as written on the command line."""
     declared: Declaration = field.metadata["declaration"]
     return (declared.flags or f"--{field.name.replace('_', '-')}").partition("/")[0]
 
 
 def given(options: Any) -> list[tuple[dataclasses.Field[Any], Declaration]]:
-    """The options with another value than their default."""
+    """Return the options whose value differs from the default."""
     values = vars(options)
     return [(field, declared) for field, declared in declarations(options) if values[field.name] != default_of(field)]
 
 
 def refuse_missing(options: Any) -> None:
-    """Raise ConfigError for an option that has no effect without another one that is not given."""
+    """Raise ConfigError for an option that requires another one that is missing."""
     flags = {field.name: flag(field) for field, _ in declarations(options)}
     present = {field.name for field, _ in given(options)}
     for field, declared in given(options):
         if declared.needs is not None and declared.needs not in present:
-            raise ConfigError(f"{flag(field)} goes with {flags[declared.needs]}.")
+            raise ConfigError(f"{flag(field)} requires {flags[declared.needs]}.")
 
 
 def refuse_unused(options: Any, *ways: str) -> None:
-    """Raise ConfigError for an option that none of the chosen ways of working uses; the last one is named."""
+    """Raise ConfigError for an option that none of the chosen modes (`ways`) uses; the message names the last one."""
     for field, declared in given(options):
         if declared.ways and not set(declared.ways) & set(ways):
             raise ConfigError(f"{flag(field)} is for {' and '.join(declared.ways)}, not for {ways[-1]}: leave it out.")
 
 
 def command_line(options: Any) -> list[str]:
-    """The arguments that make an equal options object, for another process of the same command."""
+    """Return command-line arguments that give an equal options object, for another process of the same command."""
     positional, named = [], []
     for field, declared in given(options):
         value = vars(options)[field.name]

@@ -1,4 +1,4 @@
-"""Decoding options of one call: beams, temperature, prompt and hotwords, as far as the model's family can do them."""
+"""Decoding options of one call: beams, temperature, prompt and hotwords, as far as the model's family supports them."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from stentor.tasks.transcribe import Transcribe
 def with_search(
     task: Transcribe, family: Family, beams: int | None, temperature: float | Sequence[float] | None
 ) -> Transcribe:
-    """The task with other beams and sampling temperatures: one in the place of the lowest, or all that are tried in
-    turn. None: the task's own. Raises ConfigError for what cannot be, or what the family cannot do."""
+    """Return the task with other beams and sampling temperatures. One temperature replaces the lowest, a list replaces
+    all; None keeps the task's. Raises ConfigError for invalid values or if the family does not support them."""
     if temperature is None:
         temperatures = task.checks.temperatures
     elif isinstance(temperature, (int, float)):
@@ -24,25 +24,25 @@ def with_search(
         temperatures = list(temperature)
     rising = all(a < b for a, b in pairwise(temperatures))
     if not temperatures or not rising or not all(math.isfinite(t) and t >= 0 for t in temperatures):
-        raise ConfigError(f"The temperature must be 0 or more, several of them in rising order, not {temperature}.")
+        raise ConfigError(f"The temperature must be 0 or more, or a list in ascending order, not {temperature}.")
     if beams is not None and beams < 1:
         raise ConfigError(f"The number of beams must be 1 or more, not {beams}.")
     for name, wanted in (("beams", (beams or 1) > 1), ("temperature", temperature is not None and temperatures[0] > 0)):
         if wanted and name not in family.decoding_options():
-            raise ConfigError(f"A model of the family {family.type} decodes greedily: leave out the {name}.")
+            raise ConfigError(f"A model of the family {family.type} only supports greedy search: leave out the {name}.")
     if (beams or 1) > 1 and temperatures[0] > 0:
-        raise ConfigError("Beams search for the most probable text, a temperature samples: leave out one of them.")
+        raise ConfigError("Beam search and sampling at a temperature exclude each other: leave out one of them.")
     checks = task.checks.model_copy(update={"temperatures": temperatures})
     return task.model_copy(update={"checks": checks, "beams": task.beams if beams is None else beams})
 
 
 def with_language_model(task: Transcribe, family: Family, texts: str | Path | None, weight: float | None) -> Transcribe:
-    """The task with other texts, or another weight, of its language model. None: the task's own. Raises ConfigError
-    where the family cannot listen to one, or there is none to weigh."""
+    """Return the task with another language model or another weight of it; None keeps the task's. Raises ConfigError if
+    the family does not support one, or a weight is given without a language model."""
     if weight is not None and not (math.isfinite(weight) and weight > 0):
         raise ConfigError(f"The weight of a language model must be above 0, not {weight}.")
     if weight is not None and not (texts or task.language_model):
-        raise ConfigError("A weight of the language model needs its texts: name a file, or leave the weight out.")
+        raise ConfigError("The weight of a language model requires its text file: give one, or leave the weight out.")
     update = {"language_model": None if texts is None else as_path(texts), "language_model_weight": weight}
     task = task.model_copy(update={k: v for k, v in update.items() if v is not None})
     if conflict := task.incompatible_with(family):
@@ -51,7 +51,7 @@ def with_language_model(task: Transcribe, family: Family, texts: str | Path | No
 
 
 def with_translation(task: Transcribe, family: Family, translate: bool | None) -> Transcribe:
-    """The task that translates, or does not; None: as it was trained. Raises ConfigError where the model cannot."""
+    """Return the task with or without translation; None: as trained. Raises ConfigError if it is not supported."""
     task = task if translate is None else task.model_copy(update={"translate": translate})
     if conflict := task.incompatible_with(family):
         raise ConfigError("{}: {}.".format(*conflict))
@@ -61,8 +61,8 @@ def with_translation(task: Transcribe, family: Family, translate: bool | None) -
 def with_hotwords(
     task: Transcribe, family: Family, hotwords: str | Sequence[str] | None, strength: float | None
 ) -> tuple[Transcribe, str]:
-    """The task that favours hotwords by their tokens, and those that are said to the model instead, where the family
-    has a place for them and no `strength` is asked for. Raises ConfigError where the family can do neither."""
+    """Return the task with a bonus for hotwords, and the hotwords to put into the context or prompt instead. The latter
+    is used if the family takes one and no `strength` is given. Raises ConfigError if the family supports neither."""
     names = hotwords.split(",") if isinstance(hotwords, str) else hotwords or ()
     names = [name.strip() for name in names if name.strip()]
     if not names and strength is None:
@@ -71,13 +71,11 @@ def with_hotwords(
     if strength is None and options & {"context", "prompt"}:
         return task, ", ".join(names)
     if "hotwords" not in options:
-        raise ConfigError(
-            f"A model of the family {family.type} takes no hotwords, as nothing can be said to it: leave them out."
-        )
+        raise ConfigError(f"A model of the family {family.type} does not support hotwords: leave them out.")
     if strength is not None and not (math.isfinite(strength) and strength > 0):
         raise ConfigError(f"The strength of hotwords must be above 0, not {strength}.")
     if not (names or task.hotwords):
-        raise ConfigError("A strength of hotwords needs hotwords: name some, or leave the strength out.")
+        raise ConfigError("A strength of hotwords requires hotwords: give some, or leave the strength out.")
     update = {"hotwords": names or task.hotwords, "hotword_strength": strength or task.hotword_strength}
     return task.model_copy(update=update), ""
 
@@ -85,9 +83,9 @@ def with_hotwords(
 def hints(
     family: Family, context: str | None, prompt: str | None, names: str, warn: Callable[[str], None]
 ) -> tuple[str | None, str | None]:
-    """The context and the prompt that examples get, hotwords (`names`) being put into the one that the family has.
+    """Return the context and the prompt of the examples, with the hotwords (`names`) in the one that the family takes.
 
-    Raises ConfigError for a prompt where it has no place for one; warns of a context without a place.
+    Raises ConfigError for a prompt that the family does not take, and warns of a context that it does not take.
     """
     places = family.decoding_options() & {"context", "prompt"}
     if prompt and "prompt" not in places:
@@ -95,7 +93,7 @@ def hints(
         raise ConfigError(f"A model of the family {family.type} takes no prompt: {fix}.")
     if context and "context" not in places:
         fix = "give it as the prompt" if "prompt" in places else "it is not used"
-        warn(f"This model of the family {family.type} has no place for a context: {fix}.")
+        warn(f"This model of the family {family.type} takes no context: {fix}.")
     if "prompt" in places:
         return context, " ".join(filter(None, [names, prompt])) or None
     return ". ".join(filter(None, [context, names])) or None, None

@@ -16,25 +16,25 @@ from stentor.tasks.diarize.task import Diarize
 
 
 class Diarization(dict[str, Any]):
-    """Speaker diarization of a recording, as in the JSON contract, with its main parts as attributes."""
+    """Diarization (who spoke when): the dict of the JSON output, with its main parts as attributes."""
 
     @property
     def segments(self) -> list[dict[str, Any]]:
-        """`{"speaker", "start", "end"}` in order of time, seconds; speakers may overlap."""
+        """Segments in order of time, `{"speaker", "start", "end"}`, in seconds. Speakers may overlap."""
         return self["segments"]
 
     @property
     def warning(self) -> str | None:
-        """A sentence where there are fewer speakers than were asked for."""
+        """Message if fewer speakers were found than requested; otherwise None."""
         return self.get("warning")
 
     @property
     def speakers(self) -> list[str]:
-        """Names in order of arrival; what was labelled, for models that do not tell speakers apart."""
+        """Speaker names in order of first appearance; for models that do not distinguish speakers, the labels."""
         return self["speakers"]
 
     def rttm(self, name: str | None = None) -> str:
-        """The lines of an RTTM file; `name` stands for the recording, by default the stem of its path."""
+        """Return the text of an RTTM file. `name`: name of the recording, by default the stem of its path."""
         lines = format_rttm(name or Path(self["audio"]).stem, self.segments, self.get("channel", 0))
         return "".join(f"{line}\n" for line in lines)
 
@@ -47,12 +47,11 @@ def diarize(
     on_error: Callable[[str, AudioError], None] | None = None,
     on_audio: Callable[[float], None] | None = None,
 ) -> Iterator[Diarization]:
-    """`{"audio", "duration", "speakers", "segments", "model"}` for each recording, in their order, and `warning` where
-    there are fewer speakers than `task.windows` asks for.
+    """Yield a diarization for each recording, in the order of the recordings.
 
-    Of a recording, only one window of audio and the model's outputs are held. How windows are aggregated is in
-    `task.windows` (see `with_speakers`). An unreadable recording raises its AudioError, or with `on_error` is
-    handed there and left out. `on_audio` is called with the seconds of audio that were read.
+    Only one window of audio and the model's outputs are in memory. `task.windows` has the number of speakers and the
+    settings of the aggregation (see `with_speakers`). `on_error` is called with the name and the AudioError of an
+    unreadable recording, which is skipped; if None, the error is raised. `on_audio` is called with seconds of audio.
     """
     from stentor.tasks.diarize.aggregate import diarization
     from stentor.tasks.diarize.inference import run_windows
@@ -86,23 +85,20 @@ def diarize(
         least, count = task.windows.bounds[0], len(result.speakers)
         if task.labels.permutes and least > 1 and count < least:
             result["warning"] = (
-                f"{recording.name}: {count} speaker{'s' * (count != 1)}, not {least}: the model tells "
-                f"{task.labels.slots} apart at a time, and no more voices differ."
+                f"{recording.name}: found {count} speaker{'s' * (count != 1)}, not {least}. The model distinguishes "
+                f"{task.labels.slots} at a time, and there are no more different voices."
             )
         yield result
 
 
 def require_speakers(task: Diarize, name: str) -> None:
-    """Raise ConfigError when the model of this name does not tell speakers apart."""
+    """Raise ConfigError if the model called `name` does not distinguish speakers."""
     if not task.labels.permutes:
         raise ConfigError(f"{name} labels {' and '.join(task.labels.names)}, not speakers: give another diarizer.")
 
 
 def with_speakers(task: Diarize, count: SpeakerCount) -> Diarize:
-    """The task with what is known of the number of speakers in each recording, in the place of its own settings.
-
-    Raises ConfigError when that cannot be.
-    """
+    """Return the task with this number of speakers instead of its own. Raises ConfigError if that is impossible."""
     known = {"speakers": count.speakers, "min_speakers": count.min_speakers, "max_speakers": count.max_speakers}
     if set(known.values()) == {None}:
         return task
@@ -114,5 +110,5 @@ def with_speakers(task: Diarize, count: SpeakerCount) -> Diarize:
         windows = type(task.windows).model_validate({**task.windows.model_dump(by_alias=True), **known})
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"The number of speakers: {first.get('ctx', {}).get('error', first['msg'])}.") from None
+        raise ConfigError(f"Number of speakers: {first.get('ctx', {}).get('error', first['msg'])}.") from None
     return task.model_copy(update={"windows": windows})

@@ -1,4 +1,4 @@
-"""Model loading, from a run folder, an export folder, an address or the Hub."""
+"""Model loading from a run folder, an export folder, a storage URL or the Hugging Face Hub."""
 
 import re
 from pathlib import Path
@@ -18,10 +18,13 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def load(path: str | Path, device: str = "auto") -> Model:
-    """The model in a run folder, an export folder or a Hub repository, ready to use (evaluation mode).
+    """Load a trained model for inference.
 
-    `device`: auto (the GPU when there is one), cpu, cuda, cuda:1, mps. Raises ConfigError when there is no such model,
-    its family is unknown here, or the device is missing.
+    Args:
+        path: run folder, export folder, storage URL (`s3://...`) or Hub id (`owner/name`).
+        device: `auto` (the GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
+
+    Raises ConfigError if there is no such model, its family is unknown or the device does not exist.
     """
     torch_device = pick_device(device)
     folder = find_export(path)
@@ -30,15 +33,15 @@ def load(path: str | Path, device: str = "auto") -> Model:
     family = next((known for known in families.values() if known.can_load(config)), None)
     if family is None:
         raise ConfigError(
-            f"{folder / CONFIG} says model_type {config.get('model_type')!r}, which is no model family here; known: "
-            f"{', '.join(sorted(families))}. A family of a plug-in needs --plugin."
+            f"{folder / CONFIG} has model_type {config.get('model_type')!r}, which no known model family loads. Known "
+            f"families: {', '.join(sorted(families))}. For a family of a plug-in, give --plugin."
         )
     bundle = family.load(folder)
     bundle.model.to(torch_device).eval()
     if (codec := bundle.traits.codec) is not None:
         codec.to(str(torch_device))
     training = read_object(folder / TRAINING_CONFIG) if (folder / TRAINING_CONFIG).is_file() else {}
-    # A folder that Stentor did not write: the task that its family is for.
+    # A folder that Stentor did not write gets the main task of its family.
     kind = family.tasks[0] if family.tasks and "transcribe" not in family.tasks else "transcribe"
     if bundle.traits.turns:
         kind = "who_said_what"
@@ -47,11 +50,11 @@ def load(path: str | Path, device: str = "auto") -> Model:
 
 
 def find_export(path: str | Path) -> Path:
-    """The export folder that a run folder, a checkpoint, an export folder or a Hub id means.
+    """Return the export folder of a run folder, a checkpoint, an export folder or a Hub id.
 
-    Of a run that is not finished: the export of its best checkpoint, else of its latest. A Hub id is downloaded, or
-    found in the local cache; a folder at an address is copied into the cache. Raises ConfigError, also for an export
-    that only a newer Stentor reads.
+    For an unfinished run, this is the export of its best checkpoint, otherwise of its latest. A Hub id is downloaded
+    unless it is in the local cache; a folder in remote storage is copied into the cache. Raises ConfigError if there is
+    no model, or if the export needs a newer Stentor.
     """
     folder = local_folder(_export_folder(path))
     check_format(folder)
@@ -59,7 +62,7 @@ def find_export(path: str | Path) -> Path:
 
 
 def check_format(folder: Path) -> None:
-    """Raise ConfigError when a model folder is an export that only a newer Stentor reads."""
+    """Raise ConfigError if a model folder is an export that needs a newer Stentor."""
     if (file := folder / TRAINING_CONFIG).is_file():
         refuse_newer(file, read_object(file), EXPORT_FORMAT)
 
@@ -78,7 +81,7 @@ def _export_folder(path: str | Path) -> Path:
                 if (export / CONFIG).is_file():
                     return export
         if checkpoints.is_dir() or (folder / "resolved.yaml").is_file():
-            raise ConfigError(f"The run {folder} has saved no checkpoint yet: train it until it has.")
+            raise ConfigError(f"The run {folder} has not saved a checkpoint yet: continue its training until it has.")
         raise ConfigError(
             f"{folder} is neither a run folder nor an export folder: it has no {CONFIG}, export/ or checkpoints/."
         )
@@ -92,8 +95,9 @@ def _export_folder(path: str | Path) -> Path:
 
 
 def pick_device(name: str, here: bool = True) -> Any:
-    """The torch device that `auto`, `cpu`, `cuda`, `cuda:N` or `mps` means. Raises ConfigError for another name, and,
-    if it is to be `here`, for a device that this machine lacks."""
+    """Return the torch device for `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+
+    Raises ConfigError for another name and, with `here`, for a device that this machine does not have."""
     import torch
 
     if name == "auto":
@@ -103,7 +107,7 @@ def pick_device(name: str, here: bool = True) -> Any:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"Unknown device {name}: take auto, cpu, cuda, cuda:N or mps.") from None
+        raise ConfigError(f"Unknown device {name}: use auto, cpu, cuda, cuda:N or mps.") from None
     if not here:
         return device
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
@@ -119,6 +123,7 @@ def pick_device(name: str, here: bool = True) -> Any:
 
 def _download(name: str) -> Path:
     from huggingface_hub import errors, snapshot_download
+    from huggingface_hub.constants import HF_HUB_OFFLINE
 
     try:
         # Weights in other formats than safetensors are never loaded.
@@ -131,7 +136,11 @@ def _download(name: str) -> Path:
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HfHubHTTPError, OSError) as error:
         raise ConfigError(
             f"There is no folder {name} here, and the Hugging Face Hub cannot be reached to look for the model {name}. "
-            "Check the path or the connection."
+            + (
+                "HF_HUB_OFFLINE is set: unset it, or check the path."
+                if HF_HUB_OFFLINE
+                else "Check the path or the connection."
+            )
         ) from error
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"The Hub model {name} has no {CONFIG}.")

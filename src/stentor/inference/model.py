@@ -1,4 +1,4 @@
-"""A loaded model: the Python API.
+"""Loaded models: the Python API.
 
 `stentor.load("runs/digits").transcribe("a.wav").text`, `stentor.load("runs/diarizer").diarize("a.wav").segments`,
 `stentor.load("runs/voice").speak("Good morning.").audio`.
@@ -48,16 +48,16 @@ Audio = str | Path | bytes | np.ndarray | BinaryIO | Recording
 
 @dataclass
 class Model:
-    """A trained model with the task it was trained for."""
+    """A trained model and its task. Create it with `stentor.load`."""
 
     name: str
-    """The path or id that it was loaded from."""
+    """Path or Hub id that the model was loaded from."""
     bundle: Bundle
     task: Task
     folder: Path
-    """Its export folder."""
+    """Export folder of the model."""
     training: dict[str, Any] = field(default_factory=dict)
-    """The config that it was trained with; empty for a folder that plain transformers wrote."""
+    """Config of the training; empty for a folder that transformers wrote."""
 
     def transcribe(
         self,
@@ -70,13 +70,18 @@ class Model:
         channel: int | None = None,
         **options: Any,
     ) -> Transcript:
-        """The transcript of one recording of any length: a path, an http(s) address, the bytes of a file, an open
-        binary file, or an array [samples], [samples, channels] or [channels, samples] at `rate` Hz.
+        """Transcribe one recording of any length.
 
-        `channel`: one of its channels, from 0, in the place of their mean. `words`: with word times; default when the
-        model has learned them. `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word
-        and segment. `options` are those of `transcriber`. Returns the transcript dict of the JSON contract, with
-        `.text` and `.words`. Raises AudioError, and ConfigError when the model was trained for another task.
+        Args:
+            audio: path, http(s) URL, bytes of a file, open binary file, or array [samples], [samples, channels] or
+                [channels, samples].
+            rate: sample rate of an array in Hz.
+            words: compute word times; by default if the model has learned them.
+            diarizer: second model, trained for the task `diarize`, that assigns a speaker to every word and segment.
+            channel: use this channel, counted from 0, instead of the mean of all channels.
+            options: `language`, `context` and the other fields of `DecodingOptions`.
+
+        Raises AudioError for unreadable audio, and ConfigError for an unsupported option or a model of another task.
         """
         options |= {"language": language, "context": context}
         recording = open_recording(audio, self.bundle.processor.sample_rate, rate, channel)
@@ -93,11 +98,11 @@ class Model:
         on_window: Callable[[float], None] | None = None,
         **options: Any,
     ) -> Iterator[Transcript]:
-        """Transcripts of many recordings, in their order, as they are done. Windows of several recordings are decoded
-        together, so this is several times as fast as one call after another; recordings are opened as they are needed
-        and their audio is not kept. Arrays are all at `rate` Hz.
+        """Transcribe many recordings and yield the transcripts in the order of the recordings.
 
-        Parameters and errors as in `transcribe`; `on_error` and `on_window` as `Transcriber.transcribe` takes them.
+        Windows of several recordings are decoded together, which is several times faster than calling `transcribe` for
+        each. Recordings are opened when they are needed, and their audio is not kept. Arguments and errors as in
+        `transcribe`; `on_error` and `on_window` as in `Transcriber.transcribe`.
         """
         words = self.knows_times if words is None else words
         transcriber = self.transcriber(None, diarizer, words=words, **options)
@@ -113,13 +118,14 @@ class Model:
         on_warning: Callable[[str], None] = log.warning,
         **options: Any,
     ) -> Transcriber:
-        """The model as a `Transcriber`; `options` are fields of `DecodingOptions`, in the place of those in `decoding`.
-        Raises ConfigError when the model was trained for another task, or for an option that it cannot do."""
+        """Return a `Transcriber` of this model. `options` are fields of `DecodingOptions` and override `decoding`.
+
+        Raises ConfigError if the model was trained for another task or does not support an option."""
         task = self.for_transcription()
         asked = replace(decoding or DecodingOptions(), **options)
         segments = None if diarizer is None else diarizer.speaker_segments()
         if asked.context and "context" in self.bundle.family.decoding_options() and self.learned_context is False:
-            on_warning(f"{self.name} was trained on records without any context: it has not learned to use one.")
+            on_warning(f"{self.name} was trained on records without context, so it has not learned to use one.")
         return Transcriber(self.bundle, task, asked, self.name, segments, tokens, detector, on_warning)
 
     def stream(
@@ -131,21 +137,25 @@ class Model:
         diarizer: Model | None = None,
         vad: str | Detector = "energy",
     ) -> Stream | SpeakerStream:
-        """Open a stream that transcribes during speech: `feed` it float32 samples at `rate` Hz (None: the model's), and
-        `finish`.
+        """Open a stream that transcribes live audio: `feed` it float32 samples, then call `finish`.
 
-        `delay`: see `inference.stream.recognisers.StreamOptions`; `silence`: seconds after which speech has ended;
-        `diarizer`: a second model, for the task `diarize`, that puts a speaker on every word; `vad`: what finds speech
-        and its end, as `stentor.inference.vad.open_detector` takes it, or such a detector. Raises ConfigError when a
-        model was trained for another task, for an unknown language, and with a diarizer for a model without
-        word times.
+        Args:
+            rate: sample rate of the fed audio in Hz; default: the rate of the model.
+            language: code of the spoken language, such as `en`.
+            delay: seconds of a chunk, or seconds from one answer to the next; default: as the model was trained, or 1.
+            silence: seconds of silence after which speech has ended.
+            diarizer: second model, trained for the task `diarize`, that assigns a speaker to every word.
+            vad: speech detector: `energy`, `silero`, the path of a silero_vad.onnx file, or a `Detector`.
+
+        Raises ConfigError if a model was trained for another task, for an unknown language, and if a diarizer is given
+        but the model has no word times.
         """
         if language and find(language) is None:
             raise ConfigError(unknown_language(language))
         detector = open_detector(vad) if isinstance(vad, str) else vad
         stream = Stream(open_recogniser(self, StreamOptions(language, delay, detector=detector)), rate, silence)
         if language and not stream.recogniser.takes_language:
-            log.warning(f"{self.name} writes what it hears in any language: the language {language} has no effect.")
+            log.warning(f"{self.name} transcribes any language, so the language {language} has no effect.")
         if diarizer is None:
             return stream
         from stentor.inference.stream.speakers import SpeakerStream
@@ -153,20 +163,21 @@ class Model:
         return SpeakerStream(stream, diarizer.online_diarizer(), rate)
 
     def online_diarizer(self, **options: float) -> OnlineDiarizer:
-        """Online diarizer for a `SpeakerStream`; `options` are those of
-        `OnlineDiarizer`. Raises ConfigError when the model does not tell speakers apart."""
+        """Return an `OnlineDiarizer` of this model, for a `SpeakerStream`; `options` are its arguments.
+
+        Raises ConfigError if the model does not distinguish speakers."""
         from stentor.inference.stream.speakers import OnlineDiarizer
 
         return OnlineDiarizer(self.bundle, self.for_diarization(), self.name, **options)
 
     @property
     def knows_times(self) -> bool:
-        """Whether its transcripts can have word times."""
+        """Whether transcripts can have word times."""
         return isinstance(self.task, Words) or self.bundle.capabilities.times_tokens
 
     @property
     def learned_context(self) -> bool | None:
-        """Whether the records of its training had a context. None when that is not known."""
+        """Whether the training records had a context; None if unknown."""
         if (self.training.get("task") or {}).get("context"):
             return True
         results = self.folder / "train_results.json"
@@ -182,10 +193,10 @@ class Model:
         max_speakers: int | None = None,
         channel: int | None = None,
     ) -> Diarization:
-        """Speaker diarization of a recording of any length, as `transcribe` takes it; an array is at `rate` Hz.
+        """Diarize one recording of any length: find who speaks when.
 
-        The number of speakers may be given, or its bounds. Returns the dict of the JSON output, with `.segments`,
-        `.speakers` and `.rttm()`. Raises AudioError, and ConfigError when the model was trained for another task.
+        `audio`, `rate` and `channel` as in `transcribe`. Give the number of `speakers` if you know it, or bounds.
+        Raises AudioError for unreadable audio, and ConfigError if the model was trained for another task.
         """
         count = SpeakerCount(speakers=speakers, min_speakers=min_speakers, max_speakers=max_speakers)
         task = with_speakers(self.for_diarization(), count)
@@ -193,8 +204,9 @@ class Model:
         return next(diarize(self.bundle, task, [recording], self.name))
 
     def speaker_segments(self) -> Callable[[Recording], list[dict[str, Any]]]:
-        """The function from a recording to its speakers' segments, for a `Transcriber`. Raises ConfigError when the
-        model does not tell speakers apart."""
+        """Return a function that diarizes a recording, for a `Transcriber`.
+
+        Raises ConfigError if the model does not distinguish speakers."""
         task, rate = self.for_diarization(), self.bundle.processor.sample_rate
         require_speakers(task, self.name)
         return lambda recording: next(diarize(self.bundle, task, [recording.at(rate)], self.name)).segments
@@ -208,17 +220,18 @@ class Model:
         finish: bool = True,
         **options: Any,
     ) -> Speech:
-        """A text of any length, spoken: `.audio` float32 [samples] at `.rate` Hz, and its `.codes`. Remarks are logged.
+        """Synthesize a text of any length. Remarks about the text and the voice are logged.
 
         Args:
-            voice: a saved voice, by its path or, of `voices`, its name; see `stentor.inference.speak.voice`.
-            reference: a recording of the voice, a file or an array.
-            finish: trim and fade silence and set the level; without, the audio is as the codec gives it.
-            options: other fields of `Utterance`, such as `reference_text`, `instruct`, `language` and `seed`; those of
-                `speaker` (`recognizer`, `normalize`, `denoise`); and keys of the task's section `generation`, such as
-                `steps=16`.
+            voice: saved voice: a `Voice`, a path, or a name from `voices`.
+            reference: recording of the voice to clone, a file or an array.
+            finish: trim and fade silence and set the level. If False, the audio is exactly what the codec returns.
+            options: other fields of `Utterance`, such as `reference_text`, `instruct`, `language` and `seed`; arguments
+                of `speaker` (`recognizer`, `normalize`, `denoise`); and keys of the section `task.generation`, such
+                as `steps=16`.
 
-        Raises ConfigError, DataError and AudioError.
+        Raises ConfigError for invalid options, DataError for a text that cannot be spoken or a damaged voice, and
+        AudioError for an unusable reference.
         """
         speaker, utterance = self._prepared(text, voice, reference, **options)
         return next(speaker.speak([utterance], finish))
@@ -232,8 +245,9 @@ class Model:
         finish: bool = True,
         **options: Any,
     ) -> Iterator[tuple[np.ndarray, int]]:
-        """A text of any length, spoken piece by piece: (float32 [samples], Hz), each as soon as it is made, to be laid
-        end to end. The first is short, so that it comes early. Parameters and errors as in `speak`."""
+        """Synthesize a text of any length and yield each piece, (float32 [samples], Hz), as soon as it is ready.
+
+        The first piece is short so that speech starts early. Arguments and errors as in `speak`."""
         speaker, utterance = self._prepared(text, voice, reference, **options)
         return ((piece.audio, piece.rate) for piece in speaker.stream(utterance, finish))
 
@@ -247,8 +261,8 @@ class Model:
         denoise: bool | None = None,
         **options: Any,
     ) -> tuple[Speaker, Utterance]:
-        """Speaker and utterance for a text; parameters as in `speak`. Options that are no settings of the
-        generation are fields of `Utterance`."""
+        """Return a speaker and a prepared utterance; arguments as in `speak`. Options that are not generation settings
+        are fields of `Utterance`."""
         settings = (Generation.model_fields.keys() | OF_CALLS) - {"seed"}
         generation = {name: options.pop(name) for name in settings & options.keys()}
         speaker = self.speaker(generation, recognizer, normalize, denoise)
@@ -262,7 +276,7 @@ class Model:
         denoise: bool | None = None,
         remark: Remark | None = None,
     ) -> Speaker:
-        """The model as a `Speaker`; parameters as there. Raises ConfigError when it does not speak."""
+        """Return a `Speaker` of this model; arguments as there. Raises ConfigError if it is not a synthesis model."""
         task = self.for_speech()
         speaker = Speaker(self.bundle, task, self.training, generation, recognizer, normalize, denoise, remark)
         speaker.voices = self.folder / VOICES
@@ -270,31 +284,31 @@ class Model:
 
     @property
     def voices(self) -> list[str]:
-        """Names of the voices that travel with the model."""
+        """Names of the voices that are saved with the model."""
         return voice_names(self.folder / VOICES)
 
     def for_speech(self) -> Speak:
-        """The task, when it is `speak`; raises ConfigError when it is another, or the model has no codec."""
+        """Return the task `speak`. Raises ConfigError if the model has another task or no codec."""
         task = self._task(Speak, "to speak")
         if self.bundle.processor.codec is None:  # type: ignore[attr-defined]
             missing = self.bundle.traits.codec_missing
             raise ConfigError(
-                f"{self.name} has no audio codec, so its codes cannot be made to sound: "
+                f"{self.name} has no audio codec, so its codes cannot be decoded to audio: "
                 + (missing or f"put the codec whose tokens it was trained on into {self.folder / 'audio_tokenizer'}.")
             )
         return task
 
     def for_diarization(self) -> Diarize:
-        """The task, when it is `diarize`; raises ConfigError when it is another."""
-        return self._task(Diarize, "to tell speakers apart")
+        """Return the task `diarize`. Raises ConfigError if the model has another task."""
+        return self._task(Diarize, "to diarize")
 
     def for_transcription(self) -> Transcribe:
-        """The task, when it is `transcribe`; raises ConfigError when it is another."""
+        """Return the task `transcribe`. Raises ConfigError if the model has another task."""
         return self._task(Transcribe, "to transcribe")
 
     def for_texts(self) -> Language:
-        """The task, when it is `language`; raises ConfigError when it is another."""
-        return self._task(Language, "to write texts")
+        """Return the task `language`. Raises ConfigError if the model has another task."""
+        return self._task(Language, "to generate text")
 
     def _task(self, kind: type[AnyTask], purpose: str) -> AnyTask:
         if not isinstance(self.task, kind):
@@ -303,11 +317,11 @@ class Model:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of an export. Raises ConfigError where there is none."""
+    """Return the JSON object in a file of an export. Raises ConfigError if there is none."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read as JSON ({error}): export the model again.") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{path} holds no JSON object: export the model again.")
+        raise ConfigError(f"{path} contains no JSON object: export the model again.")
     return value

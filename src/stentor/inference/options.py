@@ -1,4 +1,4 @@
-"""Options of transcripts, speakers and speech, as the command line, a call in Python and the server have them."""
+"""Options of transcription, diarization and speech synthesis, shared by the command line, Python and the server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from stentor.inference.speak.voice import Voice
 
 FILES, STREAM = "whole files", "--stream"
-"""Ways of transcribing: `refuse_unused` names them."""
+"""Modes of transcribing, as `refuse_unused` names them in messages."""
 SPOKEN = "a text"
-"""The way of speaking that is not saving a voice alone."""
-LANGUAGE = "Language that is spoken, as a code such as en."
-VAD = "What finds speech: energy, silero, or a silero_vad.onnx file (needs stentor[vad])."
+"""Mode of speaking a text, as opposed to only saving a voice."""
+LANGUAGE = "Code of the spoken language, such as en (default: as trained, or detected)."
+VAD = "Speech detector: energy, silero, or a silero_vad.onnx file (needs stentor[vad])."
 DECODING: dict[str, Any] = {"panel": "Decoding", "ways": (FILES,)}
 PAUSES: dict[str, Any] = {"panel": "Finding speech", "ways": (FILES,)}
 CHECKS: dict[str, Any] = {"panel": "Checks of the text", "ways": (FILES,)}
@@ -25,107 +25,119 @@ CHECKS: dict[str, Any] = {"panel": "Checks of the text", "ways": (FILES,)}
 
 @dataclass(kw_only=True)
 class DecodingOptions:
-    """Settings of transcription. None: the setting of the model's task."""
+    """Options of transcription. If an option is None, the setting of the model's task applies."""
 
     language: str | None = Option(LANGUAGE, panel="Decoding")
-    words: bool = Option("Add the time of every word.", False, **DECODING)
-    """Needs the task `words`, or a model that times its tokens."""
-    translate: bool | None = Option("Translate, with models that can.", flags="--translate", **DECODING)
-    context: str | None = Option("Topic of the recordings, for models that read a context.", **DECODING)
-    prompt: str | None = Option("Text before each window, whose style Whisper models follow.", **DECODING)
-    hotwords: "str | Sequence[str] | None" = Option(
-        "Names and terms to favour, separated by commas.", read_as=str | None, **DECODING
+    words: bool = Option("Add the start and end time of every word.", False, **DECODING)
+    """Needs a model trained for the task `words`, or one with token times, such as a transducer."""
+    translate: bool | None = Option("Translate, if the model supports it.", flags="--translate", **DECODING)
+    context: str | None = Option("Topic of the recordings, for models that take a context.", **DECODING)
+    prompt: str | None = Option(
+        "Text before the recording, for Whisper models: they continue in its style.", **DECODING
     )
-    """They become part of the context or of the prompt, where the model reads one, and are favoured token by token
-    where not."""
-    hotword_strength: float | None = Option("Bonus for each token of a hotword (default 1.5).", **DECODING)
-    """Whatever the model reads."""
+    hotwords: "str | Sequence[str] | None" = Option(
+        "Names and terms to recognise, separated by commas.", read_as=str | None, **DECODING
+    )
+    """They are added to the context or the prompt if the model takes one; otherwise their tokens get a bonus."""
+    hotword_strength: float | None = Option(
+        "Bonus added to the log-probability of each hotword token (default 1.5).", **DECODING
+    )
+    """If given, hotwords get this bonus even if the model takes a context or a prompt."""
     language_model: "str | Path | None" = Option(
-        "File of texts, one per line, whose n-grams bias decoding.", read_as=Path | None, **DECODING
+        "Text file, one sentence per line, to build an n-gram language model from.", read_as=Path | None, **DECODING
     )
     language_model_weight: float | None = Option("Weight of the language model (default 0.5).", **DECODING)
-    beams: int | None = Option("Hypotheses kept while decoding (default 1: greedy).", min=1, **DECODING)
+    beams: int | None = Option("Beam size (default 1: greedy search).", min=1, **DECODING)
     temperature: "float | Sequence[float] | None" = Option(
         "Lowest sampling temperature (default 0: the most probable text).", read_as=float | None, min=0.0, **DECODING
     )
-    """In the place of the lowest of the task's `checks.temperatures`; several: of all of them."""
-    batch_seconds: float = Option("Seconds of audio that are decoded together.", 120.0, min=1.0, **DECODING)
-    vad: str = Option(VAD, "energy", panel="Voice activity detection")
+    """Replaces the lowest of the task's `checks.temperatures`; a list replaces all of them."""
+    batch_seconds: float = Option("Seconds of audio per batch.", 120.0, min=1.0, **DECODING)
+    vad: str = Option(VAD, "energy", panel="Finding speech")
     vad_threshold: float | None = Option(
-        "dB above the noise floor (energy, default 6) or probability (silero, 0.5).", panel="Voice activity detection"
+        "Threshold: dB above the noise floor (energy, default 6) or a probability (silero, default 0.5).",
+        panel="Finding speech",
     )
-    min_speech: float = Option("Seconds; shorter speech between silences is dropped.", 0.0, min=0.0, **PAUSES)
-    min_silence: float | None = Option(
-        "Seconds; longer silence is not given to the model (default 2).", min=0.0, **PAUSES
-    )
-    """Unless it is given, recordings shorter than a window stay as they are."""
+    min_speech: float = Option("Skip speech between silences shorter than this, in seconds.", 0.0, min=0.0, **PAUSES)
+    min_silence: float | None = Option("Skip silence longer than this, in seconds (default 2).", min=0.0, **PAUSES)
+    """If None, recordings shorter than a window are not cut."""
     speech_pad: float | None = Option(
-        "Seconds of such silence that stay around speech (default 0.15).", min=0.0, **PAUSES
+        "Seconds of skipped silence kept around speech (default 0.15).", min=0.0, **PAUSES
     )
     no_speech_threshold: float | None = Option(
-        "Highest no-speech probability, for Whisper models (default 0.6).", **CHECKS
+        "Maximum no-speech probability, for Whisper models (default 0.6).", **CHECKS
     )
-    """In the place of the task's `checks.no_speech`."""
-    log_prob_threshold: float | None = Option("Least mean log-probability of a text (default -1).", **CHECKS)
-    """In the place of the task's `checks.mean_log_prob`."""
-    compression_ratio_threshold: float | None = Option("Most that a text may repeat itself (default 2.4).", **CHECKS)
-    """In the place of the task's `checks.compression_ratio`."""
-    keep_failed: bool = Option("Write text that seems made up as well, instead of counting it.", False, **CHECKS)
-    """As segments with `failed`; otherwise it is listed under the transcript's `failed` alone."""
+    """Replaces the task's `checks.no_speech`."""
+    log_prob_threshold: float | None = Option("Minimum mean log-probability of a text (default -1).", **CHECKS)
+    """Replaces the task's `checks.mean_log_prob`."""
+    compression_ratio_threshold: float | None = Option(
+        "Maximum compression ratio of a text, a measure of repetition (default 2.4).", **CHECKS
+    )
+    """Replaces the task's `checks.compression_ratio`."""
+    keep_failed: bool = Option("Keep text that failed the hallucination checks.", False, **CHECKS)
+    """Keeps it as segments with the key `failed`. By default it is only listed in `failed` of the transcript."""
 
 
 @dataclass(kw_only=True)
 class SpeakerCount:
-    """Known number of speakers, or its bounds, in each recording."""
+    """Number of speakers in each recording, or bounds, as far as they are known."""
 
-    speakers: int | None = Option("Number of speakers in each file, if known.", min=1)
-    min_speakers: int | None = Option("Least number of speakers in each file.", min=1)
-    max_speakers: int | None = Option("Greatest number of speakers in a file.", min=1)
+    speakers: int | None = Option("Number of speakers in each file, if known (default: estimated).", min=1)
+    min_speakers: int | None = Option("Minimum number of speakers in each file.", min=1)
+    max_speakers: int | None = Option("Maximum number of speakers in each file.", min=1)
 
 
 @dataclass(kw_only=True)
 class SpeechOptions:
-    """Settings of speech synthesis for a text."""
+    """Options of one text to speak."""
 
     reference: "str | Path | np.ndarray | None" = Option(
         "Recording of the voice to clone, 3 to 10 s.", read_as=str | None, local=True
     )
-    """A file or an array; `Speaker.prepare` makes `voice` of it."""
-    reference_text: str | None = Option("What is said in the reference.")
+    """A file or an array; `Speaker.prepare` creates `voice` from it."""
+    reference_text: str | None = Option("Transcript of the reference.")
     voice: "Voice | str | Path | None" = Option(
-        "A saved voice: its path, or its name in the model's voices; OmniVoice's .pt too.",
+        "Saved voice: a path, or a name from the model's voices; .pt files of OmniVoice work too.",
         read_as=str | None,
         local=True,
     )
-    """None: that of `reference`, what `instruct` says, or the model's choice."""
-    instruct: str | None = Option("Description of the voice, as in the model's training.", ways=(SPOKEN,))
-    language: str | None = Option("Language of the text, as a code such as en.")
-    duration: float | None = Option("Duration in seconds. Default: estimated from the text.", ways=(SPOKEN,))
-    speed: float | None = Option("Speed relative to the estimated duration. Default: 1.", ways=(SPOKEN,))
-    seed: int | None = Option("Random seed; the same seed gives the same speech.", ways=(SPOKEN,))
-    """None: that of the generation settings."""
+    """If None: the voice of `reference`, the one that `instruct` describes, or one that the model chooses."""
+    instruct: str | None = Option(
+        "Description of the voice in words, if the model was trained with them.", ways=(SPOKEN,)
+    )
+    language: str | None = Option("Code of the language of the text, such as en.")
+    duration: float | None = Option("Duration of the speech in seconds (default: estimated).", ways=(SPOKEN,))
+    speed: float | None = Option("Speed, from 0.25 to 4 (default 1, the estimated duration).", ways=(SPOKEN,))
+    seed: int | None = Option("Random seed: the same seed gives the same speech.", ways=(SPOKEN,))
+    """If None: the seed of the generation settings."""
 
 
 @dataclass(kw_only=True)
 class SpeakerOptions:
-    """Settings that all texts of a call share."""
+    """Options that apply to all texts that a model speaks."""
 
-    recognizer: str | None = Option("Recogniser that transcribes the reference if its text is missing.", local=True)
-    steps: int | None = Option("Number of passes through the model; fewer are faster.", min=1, ways=(SPOKEN,))
-    guidance: float | None = Option("Classifier-free guidance; 0 halves the computation.", min=0.0, ways=(SPOKEN,))
-    chunk_duration: float | None = Option("Length in seconds of the pieces of long texts.", min=1.0, ways=(SPOKEN,))
+    recognizer: str | None = Option("Model that transcribes the reference if no transcript is given.", local=True)
+    steps: int | None = Option("Number of unmasking steps; fewer are faster.", min=1, ways=(SPOKEN,))
+    guidance: float | None = Option(
+        "Guidance scale: higher follows text and voice more closely; 0 halves the work.", min=0.0, ways=(SPOKEN,)
+    )
+    chunk_duration: float | None = Option(
+        "Target duration in seconds of the pieces of a long text.", min=1.0, ways=(SPOKEN,)
+    )
     chunk_threshold: float | None = Option(
-        "Longest text that is spoken in one piece, in seconds.", min=0.0, ways=(SPOKEN,)
+        "Split texts that take longer than this, in seconds.", min=0.0, ways=(SPOKEN,)
     )
-    normalize: bool = Flag("Read numbers, dates and money as words (needs stentor[speak]).", ways=(SPOKEN,))
+    normalize: bool = Flag("Convert numbers, dates and amounts to words (needs stentor[speak]).", ways=(SPOKEN,))
     denoise: bool | None = Option(
-        "Clean speech from a noisy reference, if the model can.", flags="--denoise/--no-denoise", ways=(SPOKEN,)
+        "Get clean speech from a noisy reference, if the model supports it.",
+        flags="--denoise/--no-denoise",
+        ways=(SPOKEN,),
     )
-    compile: bool = Flag("Use torch.compile: slow at first, then faster.", ways=(SPOKEN,))
+    compile: bool = Flag("Use torch.compile: a slower start, then faster.", ways=(SPOKEN,))
 
     @property
     def generation(self) -> dict[str, Any]:
-        """The settings that differ from those of the model, as `Speaker` takes them."""
+        """The settings that override those of the model, for `Speaker`."""
         settings = {
             "steps": self.steps,
             "guidance": self.guidance,

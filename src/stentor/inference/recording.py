@@ -1,5 +1,4 @@
-"""Recordings of any length, read in blocks and by the stretch: what people call audio (files, folders, patterns, web
-addresses, standard input, bytes, arrays)."""
+"""Recordings of any length, read in blocks or parts: files, folders, patterns, URLs, standard input, bytes, arrays."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError, ConfigError, MissingData
 
 BLOCK = 60.0
-"""Seconds that are held at a time while looking for pauses."""
+"""Seconds of audio in memory at a time while looking for pauses."""
 STDIN = "-"
 LARGEST = 4 * 2**30
-"""Bytes that are downloaded at most."""
+"""Maximum bytes of a download."""
 PATIENCE = 60.0
-"""Seconds that a server may be silent."""
+"""Timeout of a server in seconds."""
 
 
 @runtime_checkable
@@ -246,13 +245,13 @@ class DecodedRecording:
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
-    """The files, addresses and `-` that arguments of the command line stand for, in their order: a folder for the
-    audio files in it and in its folders, a pattern (`talks/*.mp3`, `**` for any folders) for what it matches.
+    """Expand command-line arguments to files, URLs and `-`, in order: a folder to the audio files in it and its
+    subfolders, a pattern (`talks/*.mp3`, `**` for any folders) to its matches.
 
     Raises ConfigError for a folder without audio, a pattern that matches nothing, and `-` given twice.
     """
     if arguments.count(STDIN) > 1:
-        raise ConfigError("Standard input (-) can be read once only.")
+        raise ConfigError("Standard input (-) can only be given once.")
     names: list[str] = []
     for argument in arguments:
         path = as_path(argument)
@@ -261,7 +260,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
         elif path.is_dir():
             files = sorted(str(p) for p in path.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and p.is_file())
             if not files:
-                raise ConfigError(f"The folder {path} holds no audio file ({', '.join(AUDIO_SUFFIXES)}).")
+                raise ConfigError(f"The folder {path} contains no audio files ({', '.join(AUDIO_SUFFIXES)}).")
             names += files
         elif glob.has_magic(argument) and not path.exists():
             matches = [str(m) for m in find_paths(argument) if is_remote(m) or m.is_file()]
@@ -274,8 +273,8 @@ def expand(arguments: Sequence[str]) -> list[str]:
 
 
 def label(name: str) -> str:
-    """Name of a file, an address or `-` in transcripts, outputs and messages: of an address what stands before
-    the query, without user and password."""
+    """Return the name of a file, a URL or `-` in transcripts, outputs and messages; for a URL the part before the
+    query, without user and password."""
     if name == STDIN:
         return "stdin"
     if not is_web(name):
@@ -285,9 +284,9 @@ def label(name: str) -> str:
 
 
 def open_recording(audio: Any, rate: int, source_rate: int | None = None, channel: int | None = None) -> Recording:
-    """A recording at `rate` Hz of a path, an address, `-` (standard input), the bytes of an audio file, an open binary
-    file, or an array at `source_rate` Hz: the mean of its channels, or the `channel` of this number (from 0).
-    Nothing is read yet. Raises ConfigError for anything else."""
+    """Open a recording at `rate` Hz: a path, a URL, `-` (standard input), the bytes of an audio file, an open binary
+    file, or an array at `source_rate` Hz. It is the mean of the channels, or one `channel`, counted from 0. Nothing is
+    read yet. Raises ConfigError for anything else."""
     match audio:
         case Recording():
             return audio
@@ -305,15 +304,14 @@ def open_recording(audio: Any, rate: int, source_rate: int | None = None, channe
             name = audio.name if isinstance(audio, NamedFile) and isinstance(audio.name, str) else "stream"
             return StreamRecording(name, rate, lambda file: shutil.copyfileobj(audio, file), channel)
         case list() | tuple() if not all(isinstance(sample, (int, float)) for sample in audio):
-            raise ConfigError("These are several recordings: give them to `transcribe_many`, or one at a time.")
+            raise ConfigError("These are several recordings: use `transcribe_many`, or give one at a time.")
     if source_rate is None:
-        raise ConfigError("An array needs `rate`, its samples per second.")
+        raise ConfigError("An array needs `rate`, its sample rate in Hz.")
     return ArrayRecording(np.asarray(audio), source_rate, rate, channel=channel)
 
 
 class StreamRecording(FileRecording):
-    """Audio that does not lie in a file: `copy` writes it into a temporary one when it is first read. The file goes
-    with the recording."""
+    """Audio that is not in a file: `copy` writes it to a temporary file, deleted with the recording, on first use."""
 
     def __init__(self, name: str, rate: int, copy: Callable[[BinaryIO], Any], channel: int | None = None):
         super().__init__("", rate, channel)
@@ -363,4 +361,4 @@ def download(url: str, file: BinaryIO) -> None:
     if max(size, promised) > LARGEST:
         raise AudioError(f"{name} is larger than {LARGEST / 2**30:.2g} GiB: download it and give the file.")
     if size < promised:
-        raise AudioError(f"{name} is cut short: {size} of {promised} bytes came. Try again.", "truncated")
+        raise AudioError(f"{name} is incomplete: received {size} of {promised} bytes. Try again.", "truncated")

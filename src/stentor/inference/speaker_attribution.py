@@ -1,4 +1,4 @@
-"""Speaker attribution: speakers of the words and segments of a transcript, from a diarization of the recording."""
+"""Speaker attribution: assign the speakers of a diarization to the words and segments of a transcript."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,7 +9,7 @@ import numpy as np
 from stentor.inference.vad import Window
 
 SHORTEST = 0.4
-"""Least seconds of one speaker's speech for a window of its own: less is too short to be recognised."""
+"""Minimum seconds of speech for a separate window: less is too short to be recognised."""
 
 
 class SpeakerTurns:
@@ -23,10 +23,9 @@ class SpeakerTurns:
         self.indices = np.array([self.names.index(s["speaker"]) for s in self.segments], int)
 
     def speaker(self, start: float, end: float, before: str | None = None) -> str | None:
-        """The most active speaker between two times; the nearest speaker when there is none, None when there are no
-        turns.
+        """Return the speaker who talks most between two times; the nearest one if no one does; None without speakers.
 
-        Of speakers who talk equally long, `before`, who spoke before that; otherwise who began last.
+        If several talk equally long, `before` (the previous speaker) is preferred, then the one who began last.
         """
         if not self.names:
             return None
@@ -40,16 +39,16 @@ class SpeakerTurns:
         return self.names[self.indices[np.where(np.isin(self.indices, near) & (shared > 0), self.starts, -1).argmax()]]
 
     def speakers(self, words: Sequence[dict[str, Any]]) -> list[str | None]:
-        """Speaker of each word (`start`, `end`), in order."""
+        """Return the speaker of each word (`start`, `end`); the words are in order."""
         names: list[str | None] = []
         for word in words:
             names.append(self.speaker(word["start"], word["end"], names[-1] if names else None))
         return names
 
     def changes(self) -> list[tuple[float, float, str]]:
-        """(start, end, speaker) of the stretches in which one speaker is followed, in order and without overlap.
+        """Return (start, end, speaker) of stretches with one speaker, in order and without overlap.
 
-        Where several talk, it is the one who began, until that one stops; stretches under `SHORTEST` are left out.
+        If several talk, the one who began first counts until they stop. Stretches under `SHORTEST` are left out.
         """
         stretches: list[tuple[float, float, str]] = []
         for segment in self.segments:
@@ -66,7 +65,7 @@ class SpeakerTurns:
 
 
 def divide_at_turns(windows: Sequence[Window], turns: SpeakerTurns, rate: int) -> list[Window]:
-    """Windows that are cut where one speaker follows another: in the middle between the two."""
+    """Return the windows, also cut in the middle between two consecutive speakers."""
     cuts = [round((a[1] + b[0]) / 2 * rate) for a, b in pairwise(turns.changes())]
     least = round(SHORTEST * rate)
     parts: list[Window] = []
@@ -86,8 +85,8 @@ def _part(window: Window, start: int, end: int) -> Window:
 
 
 def split_by_speaker(segment: dict[str, Any], words: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A segment as one for each run of words of one speaker. `words` are those of its text, in order, with times and
-    `speaker`."""
+    """Split a segment into one for each run of words of one speaker. `words` are those of its text, in order, with
+    times and `speaker`."""
     starts, end = [], 0
     for word in words:
         starts.append(segment["text"].index(word["word"], end))
@@ -105,11 +104,11 @@ def split_by_speaker(segment: dict[str, Any], words: Sequence[dict[str, Any]]) -
 
 
 def with_speaker(segment: dict[str, Any], turns: SpeakerTurns, before: str | None = None) -> dict[str, Any]:
-    """The segment with its most active speaker; unchanged when there is no speaker anywhere."""
+    """Return the segment with the speaker who talks most in it; unchanged if there are no speakers."""
     name = turns.speaker(segment["start"], segment["end"], before)
     return segment if name is None else _ordered({**segment, "speaker": name})
 
 
 def _ordered(segment: dict[str, Any]) -> dict[str, Any]:
-    """Keys in the order of the contract."""
+    """Return the segment with its keys in the order of the JSON contract."""
     return {k: segment[k] for k in ("start", "end", "speaker", "text") if k in segment} | segment

@@ -30,7 +30,7 @@ SPEED = 17.0
 GAP = 0.083
 """Seconds between two subtitles: two frames at 24 frames per second."""
 PAUSE = 1.0
-"""Seconds of silence that end a subtitle whatever it holds."""
+"""Seconds of silence that always end a subtitle."""
 
 SENTENCE_ENDS = frozenset(".?!…。？！．")
 CLAUSE_ENDS = frozenset(",;:—–、，；：")
@@ -78,7 +78,7 @@ def columns(text: str) -> int:
 
 
 def _words_as_written(transcript: dict[str, Any]) -> list[dict[str, Any]]:
-    """The words with their times, as written: signs that stand alone ("!", "«", "。") go with the word beside them."""
+    """Return the words with their times, as written: separate punctuation ("!", "«", "。") joins the next word."""
     queues: dict[str | None, deque[dict[str, Any]]] = {}
     for word in transcript.get("words", []):
         queues.setdefault(word.get("speaker"), deque()).append(word)
@@ -137,7 +137,7 @@ def _spaceless(transcript: dict[str, Any]) -> bool:
 
 @dataclass
 class _Unit:
-    """Indivisible unit: a word, or as much of a very long one as fits on a line."""
+    """An indivisible unit: a word, or the part of a very long word that fits on a line."""
 
     text: str
     start: float
@@ -198,7 +198,7 @@ def _spoken(units: list[_Unit], others: list[tuple[float, float]], speaker: str 
 
 
 def _other_turn(others: list[tuple[float, float]], start: float, end: float) -> bool:
-    """Whether somebody else says a word between two words."""
+    """Return whether someone else says a word between two words."""
     at = bisect_left(others, (start, 0.0))
     return at < len(others) and others[at][1] <= end
 
@@ -206,7 +206,7 @@ def _other_turn(others: list[tuple[float, float]], start: float, end: float) -> 
 def _divide(units: list[_Unit], following: float) -> list[tuple[int, int]]:
     """The cheapest way to make subtitles `units[i:j]` of words without long pauses (dynamic programming).
 
-    `following` is when the same speaker continues after these words, seconds.
+    `following` is the time at which the same speaker continues after these words, in seconds.
     """
     best: list[tuple[float, int]] = [(0.0, 0)] + [(math.inf, 0)] * len(units)
     for i in range(len(units)):
@@ -239,14 +239,14 @@ def _divide(units: list[_Unit], following: float) -> list[tuple[int, int]]:
 
 
 def _cost(width: int, until_next: float) -> float:
-    """Cost of a subtitle of this many columns and seconds before the next: few, even, long enough to read."""
+    """Cost of a subtitle, by its columns and the seconds until the next one: prefers few, even, readable ones."""
     room = min(max(until_next - GAP, 0.0), LONGEST)
     unread = max(0.0, width / SPEED - room)
     return 0.5 + 0.5 * (1 - width / (LINES * LINE)) ** 2 + 2 * max(0.0, SHORTEST - room) + unread
 
 
 def _cost_inside(a: _Unit, b: _Unit) -> float:
-    """Cost of keeping `a` and `b` in one subtitle."""
+    """Cost of having `a` and `b` in one subtitle."""
     return 0.3 * (_closes(a.text) == 2) + 2 * max(0.0, b.start - a.end - 0.3)
 
 

@@ -25,21 +25,21 @@ from stentor.text.normalize import SPACELESS
 log = logging.getLogger(__name__)
 
 LONGEST = 30.0
-"""Seconds of audio in a window, unless the model's encoder takes less or its training clips were shorter."""
+"""Maximum seconds of audio in a window, unless the model's encoder takes less or its training clips were shorter."""
 POOL = 16
-"""Batches that are gathered before windows are sorted by length: less padding, later first results."""
+"""Number of batches collected before windows are sorted by length. More means less padding but later first results."""
 
 OnError = Callable[[str, AudioError], None]
 
 _OF_SEGMENTS = ("failed", "no_speech_prob", "temperature", "tokens")
-"""Fields of a window's output that segments get where they are present and not 0."""
+"""Fields that a segment copies from the output of its window if they are there and not 0."""
 
-UNREAD = "The model's answer was cut off or is not in its format: what could be read of it is here."
-"""The key `warning` of such a transcript."""
+UNREAD = "The model's answer was cut off or is not in the expected format: the transcript has only the readable part."
+"""Text of the key `warning` of such a transcript."""
 
 
 class Transcript(dict[str, Any]):
-    """A transcript as the JSON contract has it, with its main parts as attributes."""
+    """Transcript: the dict of the JSON output, with its main parts as attributes."""
 
     @property
     def text(self) -> str:
@@ -48,30 +48,30 @@ class Transcript(dict[str, Any]):
 
     @property
     def words(self) -> list[dict[str, Any]] | None:
-        """`{"word", "start", "end", "confidence"}` in order, seconds; None when word times were not asked for."""
+        """Words in order, `{"word", "start", "end", "confidence"}`, times in seconds; None without word times."""
         return self.get("words")
 
     @property
     def segments(self) -> list[dict[str, Any]]:
-        """`{"start", "end", "text", "log_prob"}` of each window that holds speech; with a diarizer, and of models that
-        say who speaks, of what each speaker says in it, with `speaker`."""
+        """Segments in order, `{"start", "end", "text", "log_prob"}`, times in seconds: one for each window with speech.
+        With a diarizer or a model that returns speakers: one for each speaker's turn, with `speaker`."""
         return self["segments"]
 
     @property
     def failed(self) -> list[dict[str, Any]]:
-        """`{"start", "end", "text", "reason"}` of what was left out; see `DecodingOptions.keep_failed`."""
+        """Segments left out by the checks, `{"start", "end", "text", "reason"}`; see `DecodingOptions.keep_failed`."""
         return self.get("failed", [])
 
 
 @dataclass
 class RecordingPlan:
-    """A recording with the windows that the model is given, and what it answered to those that are done."""
+    """A recording, its windows, and the model's outputs for the windows that are done."""
 
     recording: Recording
     samples: int = 0
     windows: list[Window] = field(default_factory=list)
     outputs: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By the window's number."""
+    """Outputs by window number."""
     turns: SpeakerTurns | None = None
     error: AudioError | None = None
 
@@ -82,36 +82,36 @@ class RecordingPlan:
 
 @dataclass
 class Transcriber:
-    """A model with the options of its transcripts. Raises ConfigError for `words` where neither the task nor the
-    model knows word times."""
+    """A model with decoding options, ready to transcribe recordings; see `Model.transcriber`.
+
+    Raises ConfigError for options that the model does not support, such as `words` without word times."""
 
     bundle: Bundle
     task: Transcribe
     options: DecodingOptions = field(default_factory=DecodingOptions)
     model: str = ""
-    """The model's name, for the transcripts and messages."""
+    """Name of the model in transcripts and messages."""
     diarizer: Callable[[Recording], list[dict[str, Any]]] | None = None
-    """Speaker segments of a recording, as `{"speaker", "start", "end"}` in seconds (see `Model.speaker_segments`).
-    Words then have a `speaker`, and a segment is what one speaker says. A model that knows word times computes them for
-    it; for another, windows are also cut where one speaker follows another."""
+    """Function that diarizes a recording and returns `{"speaker", "start", "end"}` in seconds
+    (`Model.speaker_segments`). Words then have a `speaker`, and a segment has one speaker. Word times are computed for
+    this if the model has them; otherwise windows are also cut where the speaker changes."""
     tokens: bool = False
-    """Add `tokens` to segments: what the model wrote, as `{"token", "logprob"}`."""
+    """Add the generated `tokens` to segments, as `{"token", "logprob"}`."""
     detector: Detector | None = None
-    """Finds speech and pauses, in the place of `vad` and `vad_threshold`."""
+    """Speech detector that replaces `vad` and `vad_threshold`."""
     on_warning: Callable[[str], None] = log.warning
-    """Called with a sentence about an option that has no effect."""
+    """Function called with a message about an option that has no effect."""
 
     def __post_init__(self) -> None:
         knows_times = isinstance(self.task, (Words, WhoSaidWhat)) or self.bundle.capabilities.times_tokens
         o, family = self.options, self.bundle.family
         if o.words and not knows_times:
             raise ConfigError(
-                f"{self.model or 'This model'} gives no word times: it was trained for the task {self.task.type}. "
-                "Train it further with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or ask for the text "
-                "alone (leave out --words)."
+                f"{self.model or 'This model'} has no word times: it was trained for the task {self.task.type}. "
+                "Fine-tune it with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or leave out --words."
             )
         if isinstance(self.task, WhoSaidWhat) and self.diarizer is not None:
-            raise ConfigError(f"{self.model or 'This model'} says itself who speaks: leave out --diarizer.")
+            raise ConfigError(f"{self.model or 'This model'} assigns speakers itself: leave out --diarizer.")
         self.task = self._with_thresholds()
         self.task = with_translation(self.task, family, o.translate)
         self.task = with_search(self.task, family, o.beams, o.temperature)
@@ -126,11 +126,11 @@ class Transcriber:
         self.rate = processor.sample_rate
         self.trained = self.bundle.traits.trained_speech or TrainedSpeech()
         self.longest = self.trained.window_seconds(min(LONGEST, processor.max_seconds or LONGEST))
-        if self.says_who:  # one window, in which a speaker has one name
+        if self.says_who:  # one window, because speaker names are only consistent within a window
             self.longest = processor.max_seconds or math.inf
 
     def _with_thresholds(self) -> Transcribe:
-        """The task with the thresholds of this call. Raises ConfigError for one that is impossible."""
+        """Return the task with the thresholds of this call. Raises ConfigError for an unsupported threshold."""
         thresholds = {
             "no_speech": self.options.no_speech_threshold,
             "mean_log_prob": self.options.log_prob_threshold,
@@ -139,8 +139,8 @@ class Transcriber:
         limits = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
         if "no_speech" in limits and not self.bundle.capabilities.no_speech:
             raise ConfigError(
-                f"{self.model or 'This model'} has no no-speech probability, unlike Whisper: leave out the "
-                "no-speech threshold, and give a log-probability threshold or another VAD."
+                f"{self.model or 'This model'} has no no-speech probability, unlike Whisper: leave out the no-speech "
+                "threshold, and use a log-probability threshold or another VAD instead."
             )
         return self.task.model_copy(update={"checks": self.task.checks.with_limits(limits)}) if limits else self.task
 
@@ -150,17 +150,19 @@ class Transcriber:
         on_error: OnError | None = None,
         on_window: Callable[[float], None] | None = None,
     ) -> Iterator[Transcript]:
-        """A transcript (the JSON contract) for each recording, in their order. Segments carry `log_prob`; what failed
-        the checks in every attempt is listed apart, or carries `failed` (see `keep_failed`).
+        """Yield a transcript for each recording, in the order of the recordings.
 
-        `on_error` is called with the name and the error of an unreadable recording, which is then left out; without,
-        its error is raised. `on_window` is called with the seconds of each window that is done.
+        Args:
+            recordings: opened with `open_recording`.
+            on_error: called with the name and the AudioError of an unreadable recording, which is then skipped. If
+                None, the error is raised.
+            on_window: called with the seconds of each finished window.
         """
         plans: list[RecordingPlan] = []
         pooled = 0.0
         for recording in recordings:
             plans.append(self.plan(recording))
-            # Silence and what cannot be read count as well: all that is gathered waits for the first one's transcript.
+            # Silence and unreadable recordings count too: everything collected waits for the first transcript.
             pooled += max(1.0, plans[-1].samples / self.rate)
             if pooled >= POOL * self.options.batch_seconds:
                 self._decode(plans, on_window)
@@ -170,8 +172,7 @@ class Transcriber:
         yield from self._finished(plans, on_error)
 
     def plan(self, recording: Recording) -> RecordingPlan:
-        """The windows of a recording, which is read once for it. What is wrong with its audio is in the plan's
-        `error`."""
+        """Read a recording once and find its windows. An audio error is stored in the plan's `error`."""
         plan = RecordingPlan(recording)
         try:
             activity = self.vad_detector.activity(recording.blocks(), self.rate)
@@ -201,13 +202,13 @@ class Transcriber:
         seconds = plan.samples / self.rate
         if seconds > self.longest:
             plan.error = AudioError(
-                f"{plan.recording.name}: {seconds:.0f} s; this model says who speaks in recordings of up to "
-                f"{self.longest:g} s, and speakers of one part are not those of the next: give parts of that length.",
+                f"{plan.recording.name} has {seconds:.0f} s, but this model assigns speakers in recordings of up to "
+                f"{self.longest:g} s: split it. Speaker names are not shared between the parts.",
                 "too_long",
             )
 
     def _finished(self, plans: list[RecordingPlan], on_error: OnError | None) -> Iterator[Transcript]:
-        """Transcripts of the first plans, as far as they are done; takes them off the list."""
+        """Yield the transcripts of the first plans that are done, and remove these plans from the list."""
         while plans and plans[0].done:
             plan = plans.pop(0)
             if plan.error is None:
@@ -227,7 +228,7 @@ class Transcriber:
         for batch in batches(pool, samples, round(self.options.batch_seconds * self.rate)):
             ready, examples = [], []
             for plan, i in batch:
-                if plan.error is not None:  # another window of the same file could not be read
+                if plan.error is not None:  # another window of this file was unreadable
                     continue
                 try:
                     examples.append(self.example(plan, i))
@@ -243,7 +244,7 @@ class Transcriber:
                     on_window(seconds_of(example, self.rate))
 
     def example(self, plan: RecordingPlan, i: int) -> Example:
-        """Window `i` with its audio, as `predict` takes it. Raises AudioError."""
+        """Return window `i` with its audio, for `predict`. Raises AudioError."""
         window = plan.windows[i]
         audio = plan.recording.read(window.start, window.end)
         asked = {"prompt": self.prompt, "translate": self.task.translate, "tokens": self.tokens}
@@ -253,17 +254,16 @@ class Transcriber:
 
     @property
     def decoding(self) -> tuple[str, bool]:
-        """Settings that decoding depends on besides the examples: windows of two transcribers of one model for which
-        this is the same may be decoded together."""
+        """Key of the decoding settings: windows of two transcribers of one model can share a batch if it is equal."""
         return self.task.model_dump_json(), self.timed
 
     def predict(self, examples: Sequence[Example], bundle: Bundle | None = None) -> list[dict[str, Any]]:
-        """The model's output for each example, whatever the others are. `bundle`: a copy of the model."""
+        """Return the model's output for each example, independent of the others. `bundle`: a copy of the model."""
         words = {"words": self.timed} if isinstance(self.task, Words) else {}
         return self.task.predict(bundle or self.bundle, examples, checked=self.task.checks.on, **words)
 
     def transcript(self, plan: RecordingPlan, count: int | None = None) -> Transcript:
-        """The transcript of a recording whose windows are all done, or of its first `count` windows."""
+        """Return the transcript of a recording whose windows are all done, or of its first `count` windows."""
         windows = plan.windows[:count]
         segments: list[dict[str, Any]] = []
         failed: list[dict[str, Any]] = []
@@ -315,14 +315,14 @@ class Transcriber:
         )
 
     def _reasons_to_leave_out(self, output: dict[str, Any]) -> list[str]:
-        """The checks for which a window's text is left out: of `no_room` only the word times are wrong."""
+        """Return the failed checks for which a window's text is left out; `no_room` only affects word times."""
         return [] if self.options.keep_failed else [name for name in output["failed"] if name != "no_room"]
 
     def _words(
         self, windows: Sequence[Window], outputs: dict[int, dict[str, Any]]
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The words of windows, each with its window's number and times from the start of the recording, in order
-        and without overlap."""
+        """Yield the words of the windows in order and without overlap, each with its window's number. Times count from
+        the start of the recording."""
         end = 0.0
         for i, window in enumerate(windows):
             if self._reasons_to_leave_out(outputs[i]):
@@ -335,7 +335,7 @@ class Transcriber:
 
 
 def _detected_language(windows: Sequence[Window], outputs: dict[int, dict[str, Any]]) -> str | None:
-    """The language that the model detected in most of the speech; None where it detects none."""
+    """Return the language that the model detected in most of the speech; None if it detects no languages."""
     seconds: dict[str, int] = {}
     for i, window in enumerate(windows):
         if outputs[i]["text"] and (code := outputs[i].get("language")):
@@ -344,7 +344,7 @@ def _detected_language(windows: Sequence[Window], outputs: dict[int, dict[str, A
 
 
 def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterator[list[Any]]:
-    """Items in lists, longest first, whose padded size (longest times number) is at most `budget`, or of one item."""
+    """Yield batches, longest items first, of a padded size (longest times number) of at most `budget`, or one item."""
     batch: list[Any] = []
     for item in sorted(items, key=size, reverse=True):
         if batch and size(batch[0]) * (len(batch) + 1) > budget:

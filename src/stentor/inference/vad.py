@@ -20,7 +20,7 @@ from stentor.audio.resampler import Resampler
 from stentor.errors import ConfigError, require
 
 SPOKEN = 8
-"""Frames of speech without which there is nothing to end."""
+"""Minimum number of frames of speech before an end of speech."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Window:
 
 
 class LiveDetector(Protocol):
-    """Finds speech in one recording while it comes."""
+    """Speech detector for one live recording."""
 
     hop: int
     """Samples of a frame of 10 ms."""
@@ -44,7 +44,7 @@ class LiveDetector(Protocol):
 
 
 class Detector(Protocol):
-    """Finds speech in audio that comes in blocks (float32 [samples] at `rate` Hz, any block sizes)."""
+    """Speech detector for audio in blocks (float32 [samples] at `rate` Hz, any block sizes)."""
 
     def activity(self, blocks: Iterable[np.ndarray], rate: int) -> Activity: ...
 
@@ -52,8 +52,8 @@ class Detector(Protocol):
 
 
 def open_detector(vad: str = "energy", threshold: float | None = None) -> Detector:
-    """The detector of a kind: `energy`, `silero` (the model of the package silero-vad) or the path of a
-    `silero_vad.onnx`. `threshold`: dB above the noise floor (energy) or a probability (Silero); None: its default.
+    """Open a speech detector: `energy`, `silero` (the model of the package silero-vad) or the path of a
+    `silero_vad.onnx`. `threshold`: dB above the noise floor (energy) or a probability (Silero); None: the default.
     Raises ConfigError."""
     if vad == "energy":
         if threshold is not None and not 0 < threshold < 100:
@@ -71,7 +71,7 @@ def open_detector(vad: str = "energy", threshold: float | None = None) -> Detect
 
 
 class SileroDetector:
-    """Silero VAD (version 5 or 6, ONNX, at 8 or 16 kHz), from a file that the user has; needs onnxruntime.
+    """Silero VAD (version 5 or 6, ONNX, at 8 or 16 kHz), from a file; needs onnxruntime.
 
     Source: https://github.com/snakers4/silero-vad (MIT). The model reads 32 ms at a time, with the 4 ms before. Speech
     begins where its probability is over `threshold` and ends where it is under `threshold` - 0.15, as in its authors'
@@ -94,7 +94,7 @@ class SileroDetector:
 
     @staticmethod
     def check_rate(rate: int) -> None:
-        """Raises ConfigError for audio at another rate than it knows."""
+        """Raise ConfigError for an unsupported sample rate."""
         if rate not in (8000, 16000):
             raise ConfigError(f"Silero VAD works at 8 or 16 kHz, and this model reads audio at {rate} Hz.")
 
@@ -169,7 +169,7 @@ class LiveSilero:
 
 
 class Endpointer:
-    """Finds where speech has ended: `silence` seconds without any, after speech."""
+    """Finds the end of speech: `silence` seconds without speech, after speech."""
 
     def __init__(self, detector: LiveDetector, silence: float = 0.8):
         self.detector, self.hop, self.silence = detector, detector.hop, max(1, round(silence / FRAME))
@@ -179,15 +179,15 @@ class Endpointer:
 
     @property
     def speaking(self) -> bool:
-        """Whether somebody has spoken since speech ended last."""
+        """Whether there was speech since the last end of speech."""
         return self._spoken >= SPOKEN
 
     def end(self) -> None:
-        """Speech has ended, as somebody else knows."""
+        """Mark the end of speech."""
         self._spoken = 0
 
     def add(self, block: np.ndarray) -> bool:
-        """Whether speech has ended in this block, float32 of some frames of 10 ms."""
+        """Add a block, float32 of whole frames of 10 ms, and return whether speech has ended in it."""
         ended = self.paused = False
         for speech in self.detector.add(block):
             self._spoken += speech
@@ -208,7 +208,7 @@ def cut(
     silence: float | None = None,
     shortest: float = 0.0,
 ) -> list[Window]:
-    """Windows of at most `longest` seconds, in order, without overlap; together they hold every frame of speech.
+    """Cut audio into windows of at most `longest` seconds, in order, without overlap, that contain all speech.
 
     A recording that is no longer than `longest` and holds speech is one window, as it is, unless `padding`, `silence`
     or `shortest` is given. Otherwise speech is cut in the middle of a pause (at least `pause` seconds), the longest one

@@ -1,5 +1,4 @@
-"""Progress through audio files: the bar, the folder of the outputs, the files that were left out, and the work itself,
-here or on a cluster."""
+"""Processing of audio files: progress bar, output folder, failed files, and the work, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from stentor.pipeline.runner import Stop
 from stentor.pipeline.worker import Worker
 
 GROUP_FILES = 16
-"""Most files that a worker of a cluster is given at a time."""
+"""Maximum number of files per group for a worker of a cluster."""
 
 FileItem = tuple[str, str]
 """An audio file, and the name of its outputs without a suffix."""
@@ -130,8 +129,8 @@ def has_outputs(folder: Path, name: str, suffixes: Sequence[str]) -> bool:
 
 
 def write_outputs(folder: Path, name: str, texts: Mapping[str, str]) -> str | None:
-    """Write the outputs of a file, by the suffix of each. Answers what is wrong where one cannot be written. Raises
-    OSError where no other one could be written either."""
+    """Write the outputs of a file, by suffix. Returns a message if one cannot be written. Raises OSError if the disk is
+    full."""
     for suffix, text in texts.items():
         # The temporary name is short: the name of an output may be as long as names can be.
         path, part = folder / f"{name}.{suffix}", folder / f".{os.getpid()}.part"
@@ -177,7 +176,7 @@ class Files(FileProgress):
         self.done += 1
 
     def take(self, outcome: FileOutcome) -> None:
-        """Write or print what became of the next file."""
+        """Write or print the outcome of the next file."""
         for message in outcome.messages:
             self.warn(message)
         if outcome.error is not None:
@@ -191,8 +190,7 @@ class Files(FileProgress):
             self.add_file()
 
     def write(self, texts: Mapping[str, str]) -> None:
-        """Write the texts of the next file, by the suffix of each output. One that cannot be written is printed as an
-        error, and the command continues."""
+        """Write the outputs of the next file, by suffix. If one cannot be written, print the error and continue."""
         assert self.folder is not None
         if (problem := write_outputs(self.folder, self.names[self.done], texts)) is not None:
             self.print(problem, error=True)
@@ -206,8 +204,8 @@ class Files(FileProgress):
 
 @dataclass
 class FileOutcome:
-    """Outcome of an audio file. `texts`: its outputs by their suffix; `printed`: what goes to standard output;
-    `messages`: warnings and errors, for standard error; `error`: why it could not be read."""
+    """Outcome of an audio file. `texts`: outputs by suffix; `printed`: text for standard output; `messages`: warnings
+    and errors for standard error; `error`: the reason why it could not be read."""
 
     texts: dict[str, str] = field(default_factory=dict)
     printed: str | None = None
@@ -215,7 +213,7 @@ class FileOutcome:
     error: str | None = None
     seconds: float = 0.0
     failed: list[dict[str, Any]] = field(default_factory=list)
-    """Segments whose text seems made up."""
+    """Segments that failed the hallucination checks."""
 
 
 class FilesWorker(Worker):
@@ -234,7 +232,7 @@ class FilesWorker(Worker):
         raise NotImplementedError
 
     def results(self, recordings: Iterable[Recording], on_error: Callable[[str, AudioError], None]) -> Iterator[Any]:
-        """Result of each recording that can be read, in their order."""
+        """Yield the result of each readable recording, in order."""
         raise NotImplementedError
 
     def outcome(self, result: Any, name: str) -> FileOutcome:
@@ -242,8 +240,7 @@ class FilesWorker(Worker):
         raise NotImplementedError
 
     def outcomes(self, items: Iterable[FileItem]) -> Iterator[FileOutcome]:
-        """Outcomes of files, in their order. They are opened one at a time: each holds its audio until it is
-        done."""
+        """Yield the outcomes of files, in order. Files are opened one at a time, because each holds its audio."""
         names: deque[str] = deque()
         unread: deque[FileOutcome] = deque()
 
@@ -274,8 +271,8 @@ class FilesWorker(Worker):
 
 
 def work_on_files(files: Files, worker: FilesWorker, options: AudioFiles) -> Iterator[FileOutcome]:
-    """Outcomes of the files, in their order: in this process, or by the workers of the cluster `options.ray`.
-    Raises ConfigError, and `Stopped` after a signal when what was begun is done."""
+    """Yield the outcomes of the files, in order: from this process, or from the workers of the cluster `options.ray`.
+    Raises ConfigError, and `Stopped` after a signal when the files in progress are done."""
     items = list(zip(files.inputs, files.names))
     if options.ray is None:
         worker.setup(options.device)

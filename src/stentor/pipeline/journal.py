@@ -1,4 +1,4 @@
-"""Journal: the outcomes so far of a command that resumes after a kill; and files that appear complete or not at all."""
+"""Journal: the results so far of a command, to resume it after a kill; and atomic file writes."""
 
 import hashlib
 import json
@@ -18,15 +18,15 @@ from stentor.errors import ConfigError, without_secrets
 RecordT = TypeVar("RecordT")
 
 PUBLISHED_EVERY = 60.0
-"""Seconds after which lines of a journal at an address are stored there: what a kill can cost."""
+"""Seconds between uploads of a journal in remote storage, and so the maximum loss after a kill."""
 
 
 class OtherSettings(ConfigError):
-    """A folder holds what was made with other settings."""
+    """A folder has results of other settings."""
 
 
 def work_path(path: Path) -> Path:
-    """Where a file is until it is complete: beside its name, or of an address in a folder of this machine."""
+    """Return the path of a file until it is complete: next to it, or in a local folder for remote storage."""
     if not is_remote(path):
         return path.with_name(f".{path.name}.part")
     folder = work_place("parts", path.parent)
@@ -37,30 +37,29 @@ def work_path(path: Path) -> Path:
 class Journal:
     """JSON lines, each with the `id` of a record or a group, after a first line with the settings of the command.
 
-    Of an id that is there twice, the second line counts. A journal at an address is a folder of files with some lines
-    each, since nothing can be appended there; any machine resumes from them.
+    If an id occurs twice, the second line counts. A journal in remote storage is a folder of files with some lines
+    each, because remote files cannot be appended to; any machine can resume from them.
 
-    Raises OtherSettings when the file holds lines of a command with other settings. A line that a kill cut short is
-    removed.
+    Raises OtherSettings if the file is of a command with other settings. An incomplete last line is removed.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]):
         self.path, self.file = path, work_path(path) if is_remote(path) else path
         self.offsets: dict[str, int] = {}
-        """First byte of the line of each id."""
+        """Byte offset of the line of each id."""
         self.segments = 0
-        """Files at the address."""
+        """Number of files in remote storage."""
         if is_remote(path):
             parts = sorted(path.iterdir()) if path.is_dir() else []
             self.file.write_bytes(b"".join(part.read_bytes() for part in parts))
             self.segments = len(parts)
         self.published = self.file.stat().st_size if self.segments else 0
-        """Bytes that are at the address, and when they were stored."""
+        """Bytes in remote storage, and the time of the last upload."""
         self.published_at = time.monotonic()
         self._read(settings)
 
     def _read(self, settings: dict[str, Any]) -> None:
-        """The lines that are there already, after a header that is the same."""
+        """Read the existing lines after checking the header."""
         path = self.file
         header = without_secrets(json.dumps({"settings": settings}, ensure_ascii=False)).encode() + b"\n"
         if not path.exists():
@@ -95,8 +94,8 @@ class Journal:
             before = {}
         changes = [f"{k} was {before.get(k)!r} and is {v!r}" for k, v in settings.items() if before.get(k) != v]
         raise OtherSettings(
-            f"{self.path} was left by a command with other settings ({'; '.join(changes)}). Run that command again to "
-            "resume, or delete the file to start again."
+            f"{self.path} is from a command with other settings ({'; '.join(changes)}). Run that command again to "
+            "resume it, or delete the file to start again."
         )
 
     def __contains__(self, name: str) -> bool:
@@ -115,7 +114,7 @@ class Journal:
             self.publish()
 
     def publish(self) -> None:
-        """Store the lines since the last time, where the journal is at an address."""
+        """Upload the lines since the last time if the journal is in remote storage."""
         self.published_at = time.monotonic()
         size = self.file.stat().st_size
         if not is_remote(self.path) or size == self.published:
@@ -126,21 +125,21 @@ class Journal:
         self.segments, self.published = self.segments + 1, size
 
     def lines(self, names: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """The lines of these ids, in their order."""
+        """Yield the lines of these ids, in order."""
         with open(self.file, "rb") as file:
             for name in names:
                 file.seek(self.offsets[name])
                 yield json.loads(file.readline())
 
     def outcomes(self, names: Iterable[str]) -> tuple[list[dict[str, Any]], list[UnusableRecord]]:
-        """The records that were made of these ids, and those of which none could be made."""
+        """Return the records created for these ids, and the unusable ones."""
         lines = list(self.lines(names))
         rejects = [UnusableRecord(line["id"], line["dropped"], line["message"]) for line in lines if "dropped" in line]
         return [line["record"] for line in lines if "record" in line], rejects
 
 
 def remove_journal(path: Path) -> None:
-    """Delete what is left of a journal: all is done."""
+    """Delete a journal when everything is done."""
     if not is_remote(path):
         path.unlink(missing_ok=True)
         return
@@ -151,34 +150,34 @@ def remove_journal(path: Path) -> None:
 
 
 def made_before(folder: Path, settings: dict[str, Any], what: str) -> dict[str, Any] | None:
-    """The `summary.json` of a folder, where all is made with these settings; journals that a kill left are removed.
-    Raises OtherSettings when the folder holds other `what`, and ConfigError when it holds a manifest that no such
-    command has made, which would be written over, or is a file."""
+    """Return the `summary.json` of a folder that is complete with these settings, and remove leftover journals. Raises
+    OtherSettings if the folder has other `what`, and ConfigError if it has a manifest of another command, which would
+    be overwritten, or is a file."""
     if folder.is_file():
         raise ConfigError(f"{folder} is a file: give a folder as --to.")
     path = folder / "summary.json"
     if not path.is_file():
         if (folder / "manifest.jsonl").is_file() and not any(folder.glob("*.jsonl.part")):
-            raise ConfigError(f"{folder} holds a manifest.jsonl already, which stays: give another folder as --to.")
+            raise ConfigError(f"{folder} already has a manifest.jsonl of another command: give another --to.")
         return None
     summary: dict[str, Any] = json.loads(path.read_text("utf-8"))
     if summary.get("settings") != settings:
-        raise OtherSettings(f"{folder} holds other {what}: give another folder as --to.")
+        raise OtherSettings(f"{folder} has {what} of other settings: give another folder as --to.")
     for journal in folder.glob("*.jsonl.part"):
         remove_journal(journal)
-    print(f"{folder} is complete; use another --to to make it again.", flush=True)
+    print(f"{folder} is already complete. To create it again, give another --to.", flush=True)
     return summary
 
 
 class Fingerprint:
-    """As a string the number of records and a digest of them: another one when a record is added, taken away or
-    changed. `describe` gives what counts of a record."""
+    """Number and digest of records, as a string that changes when a record is added, removed or changed. `describe`
+    returns the relevant content of a record."""
 
     def __init__(self, describe: Callable[[Any], Any]):
         self.describe, self.digest, self.count = describe, hashlib.sha256(), 0
 
     def through(self, records: Iterable[RecordT]) -> Iterator[RecordT]:
-        """The records, which are counted on their way."""
+        """Yield the records and add them to the digest."""
         for record in records:
             self.digest.update(json.dumps(self.describe(record), default=str).encode())
             self.count += 1
@@ -189,8 +188,7 @@ class Fingerprint:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a file under a temporary name, then rename it: after a kill it is complete, or not there. Makes its folder
-    where there is none."""
+    """Write a file atomically: after a kill it is complete or missing. Creates its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as part, open(part, "w", encoding="utf-8") as file:
         file.writelines(lines)

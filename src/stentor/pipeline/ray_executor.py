@@ -25,17 +25,17 @@ from stentor.pipeline.worker import Worker
 from stentor.version import __version__
 
 DEATHS = 3
-"""Workers that may die on a group, or on one of its records, before it is the group's fault."""
+"""Number of workers that may die on a group or a record before the group or record is considered the cause."""
 AHEAD = 2
-"""Groups that an actor has at a time, so that it need not wait for the driver."""
+"""Number of groups that an actor has at a time, so that it does not wait for the driver."""
 HELD = 4
-"""Groups for each actor that are begun and not yet written: what an unfinished group lets others run ahead."""
+"""Maximum number of started but unwritten groups per actor, which limits how far others run ahead of a slow one."""
 GROWTH = 5.0
-"""Seconds between two looks at what the cluster offers."""
+"""Seconds between two checks of the cluster's resources."""
 WAITING = 60.0
-"""Seconds without any worker after which a line says what is waited for."""
+"""Seconds without any worker after which a message is printed."""
 
-NO_CLUSTER = "There is no Ray cluster at {}: start one there with `ray start --head`, or write --ray auto."
+NO_CLUSTER = "There is no Ray cluster at {}: start one there with `ray start --head`, or use --ray auto."
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def connected(address: str, cpus: int | None = None) -> Iterator[None]:
             raise ConfigError(NO_CLUSTER.format(address)) from None
         cores = max(os.cpu_count() or 1, cpus or 1)
         ray.init("local", num_cpus=cores, include_dashboard=False, **settings)
-        print("No Ray cluster runs here: one was started on this machine, for this command.", flush=True)
+        print("No Ray cluster is running: started one on this machine for this command.", flush=True)
     finally:
         for number, handler in handlers.items():  # Ray has a handler of its own
             signal.signal(number, handler)
@@ -198,7 +198,7 @@ class _Actors:
             self.all.append(actor)
             self.submit(actor, actor.handle.setup, *self.setup)
         if self.began is not None and time.monotonic() > self.began + WAITING:
-            print("stentor: waiting for the cluster to have room for a worker.", file=sys.stderr, flush=True)
+            print("stentor: waiting for the cluster to have resources for a worker.", file=sys.stderr, flush=True)
             self.began = None
 
     def submit(self, actor: _Actor, method: Any, *arguments: Any) -> Any:
@@ -226,8 +226,8 @@ class _Actors:
             self.failures += 1
             if self.failures > DEATHS * self.num_wanted:
                 raise StentorError(
-                    f"{self.failures:.0f} workers died while they were set up, perhaps for want of memory: Ray's logs "
-                    "(/tmp/ray/session_latest/logs on the nodes) say more."
+                    f"{self.failures:.0f} workers died during set-up, perhaps because memory ran out: see Ray's logs "
+                    "(/tmp/ray/session_latest/logs on the nodes)."
                 )
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Prepare pipeline: groups of records through a worker to a writer, in order; after a kill the same command resumes.
 
-A command decides its groups from metadata alone, so they are the same after any kill and for any number of processes.
-The writer knows what is done already, in its journal or its files; the executor runs the worker on the rest.
+A command determines its groups from metadata, so they are the same after any kill and for any number of processes. The
+writer knows what is already done from its journal or its files; the executor runs the worker on the rest.
 """
 
 import os
@@ -127,7 +127,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class RecordsInJournal:
-    """The work of a verb that makes a record of each item, which goes through a journal beside the file `path`."""
+    """Work that creates a record for each item, with a journal next to the file `path`."""
 
     path: Path
     settings: dict[str, Any]

@@ -20,42 +20,42 @@ from stentor.errors import StentorError
 
 
 class Worker:
-    """The work on groups of records. It is pickled to each process that does the work. The groups are lists of things
-    with an `id`, of which it gives (outputs, rejects), unless a subclass says otherwise."""
+    """Work on groups of records. It is serialised to each process. By default, groups are lists of items with an `id`,
+    and results are (outputs, rejects)."""
 
     def setup(self, device: str) -> None:
-        """Load what all groups need; called once in each process, before its first group."""
+        """Load everything that the groups need. Called once in each process, before its first group."""
 
     def process(self, group: Any) -> Any:
-        """The result of a group, which depends on nothing but the group."""
+        """Return the result of a group, which must only depend on the group."""
         raise NotImplementedError
 
     def split(self, group: Any) -> list[Any]:
-        """Groups of one record each: so an executor finds out which record it is that processes die of."""
+        """Return groups of one record each, to find the record that makes processes die."""
         return [[record] for record in group]
 
     def name(self, group: Any) -> str:
-        """The id of the record of such a group."""
+        """Return the id of the record of a group of one record."""
         return str(group[0].id)
 
     def join(self, results: Sequence[Any]) -> Any:
-        """The result of a group, of those of its records: of lists, or of pairs of lists."""
+        """Join the results of the records of a group: lists, or pairs of lists."""
         if isinstance(results[0], list):
             return [each for result in results for each in result]
         return [o for outputs, _ in results for o in outputs], [r for _, rejects in results for r in rejects]
 
     def crashed(self, group: Any) -> Any:
-        """The result of a group of one record, of which every process died."""
+        """Return the result of a group of one record that made every process die."""
         name = self.name(group)
-        return [], [UnusableRecord(name, "crashed", f"{name}: the process that works on it dies, each time.")]
+        return [], [UnusableRecord(name, "crashed", f"{name}: every process that works on it dies.")]
 
 
 class Executor(Protocol):
-    """Runs a worker on all groups: in processes of this machine, or elsewhere."""
+    """Runs a worker on all groups, in processes of this machine or on a cluster."""
 
     def map(self, worker: Worker, groups: Sequence[Any], stopping: Callable[[], bool]) -> Generator[Any, None, None]:
-        """The results, in the order of the groups. Once `stopping()` is true no group is begun, and the results end
-        after those of the groups that were begun. Closing the generator releases the processes."""
+        """Yield the results in the order of the groups. Once `stopping()` is true, no new group is started and the
+        results end after the started ones. Closing the generator releases the processes."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,12 @@ class LocalExecutor:
                         return
                     future = pending.popleft()
                     if stopping() and future.cancel():
-                        return  # the results after it are of no use without it
+                        return  # later results are useless without it
                     yield future.result()
             except BrokenProcessPool:
                 raise StentorError(
-                    f"One of the {jobs} processes died, perhaps for want of memory: run the same command again to go "
-                    "on, with fewer of them."
+                    f"One of the {jobs} processes died, perhaps because memory ran out: run the same command again "
+                    "to resume, with fewer processes."
                 ) from None
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -138,7 +138,7 @@ def _start_process(worker: Worker, devices: Any, plugins: Sequence[Path]) -> Non
 
 
 def _process(group: Any) -> Any:
-    """The set-up is here and not in `_start_process`, whose errors would not reach the parent."""
+    """Process a group. The set-up is here because errors of `_start_process` would not reach the parent."""
     global _device
 
     if _device is not None:

@@ -31,7 +31,7 @@ TITLES = {
     "level": ("Level", "of the loud parts, dBFS", "{:.0f} dB"),
     "language_probability": ("Language", "probability of the likeliest one", "{:.2f}"),
     "confidence": ("Confidence", "mean probability of a token", "{:.2f}"),
-    "repeats": ("Repetition", "how often a phrase stands behind itself", "{:.0f}"),
+    "repeats": ("Repetition", "how often a phrase repeats in a row", "{:.0f}"),
     "compression_ratio": ("Compression", "bytes of the text over those after zlib", "{:.1f}"),
     "speaking_rate": ("Speaking rate", "letters a second", "{:.1f}"),
     "disagreement": ("Disagreement", "word error rate between two recognisers", "{:.2f}"),

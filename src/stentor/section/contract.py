@@ -1,5 +1,5 @@
-"""Contract between Stentor and the classes that extend it: checked when a class is defined and at the seams where it is
-called, with one sentence that names the class, its file, the method and what was expected."""
+"""Contract of classes that extend Stentor, checked when a class is defined and when it is called. Messages name the
+class, its file, the method and what was expected."""
 
 import difflib
 import inspect
@@ -10,14 +10,14 @@ from typing import Any
 from stentor.errors import FULL, ConfigError, StentorError
 
 MACHINE = {"MemoryError", "OutOfMemoryError"}
-"""Failures of the machine, not of the config."""
+"""Errors of the machine, which are not caused by a plug-in."""
 REGISTERED: list[str] = []
-"""File of each class that extends Stentor from outside: faults inside them are for their authors to fix."""
+"""Files of the classes that extend Stentor: errors inside them are attributed to the plug-in."""
 
 
 def check_class(cls: Any, base: Any) -> None:
-    """Check a class from outside against the base class of its section; ConfigError for methods that are missing, are
-    never called, or cannot be called as they will be."""
+    """Check a plug-in class against the base class of its section. Raises ConfigError for methods that are missing, are
+    never called, or have an incompatible signature."""
     if cls.__module__.startswith("stentor."):
         return
     REGISTERED.append(file_of(cls))
@@ -39,7 +39,7 @@ def check_class(cls: Any, base: Any) -> None:
 
 
 def _check_signature(cls: Any, name: str, function: Any, expected: Any) -> None:
-    """Whether an override takes what the base class's method is called with."""
+    """Raise ConfigError if an override does not accept the arguments of the base class's method."""
     if not inspect.isfunction(expected):
         return
     parameters = list(inspect.signature(expected).parameters.values())
@@ -56,13 +56,13 @@ def _check_signature(cls: Any, name: str, function: Any, expected: Any) -> None:
 
 
 def file_of(cls: type) -> str:
-    """The file a class is defined in, or the name of its module."""
+    """Return the file in which a class is defined, or the name of its module."""
     module = sys.modules.get(cls.__module__)
     return (vars(module).get("__file__") if module else None) or cls.__module__
 
 
 def place(extension: Any, method: str | None = None) -> str:
-    """`Count.targets (labels.py, line 12)`, of a class or of an object."""
+    """Return `Count.targets (labels.py, line 12)` for a class or an object."""
     cls = extension if isinstance(extension, type) else type(extension)
     if method is None:
         return f"{cls.__qualname__} ({file_of(cls)})"
@@ -74,12 +74,12 @@ def place(extension: Any, method: str | None = None) -> str:
 
 
 def violation(extension: Any, method: str, expected: str, value: Any) -> ConfigError:
-    """The error for a method that returned something else than `expected`, such as "return the sum, a scalar"."""
+    """Return the error for a method that did not do as `expected`, such as "return the sum, a scalar"."""
     return ConfigError(f"{place(extension, method)} must {expected}, not {describe(value)}.")
 
 
 def describe(value: Any) -> str:
-    """Description of a value, in a few words."""
+    """Describe a value in a few words."""
     match value:
         case object(shape=shape, dtype=dtype):  # a tensor or an array; torch is not imported for the question
             return f"a {type(value).__name__} of shape {list(shape)} and type {dtype}"
@@ -88,8 +88,8 @@ def describe(value: Any) -> str:
 
 
 def blame(error: BaseException) -> ConfigError | None:
-    """The sentence for a failure inside the code of a plug-in, whatever it called there; None for any other failure and
-    where the plug-in cannot help it (memory, a full disk)."""
+    """Return the error message for a failure inside the code of a plug-in; None for other failures and those that are
+    not caused by the plug-in (memory, a full disk)."""
     if isinstance(error, StentorError) or type(error).__name__ in MACHINE:
         return None
     if isinstance(error, OSError) and error.errno in FULL:

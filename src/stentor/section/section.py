@@ -27,15 +27,15 @@ CHOICE = "x-choice"
 """Marks a choice in pydantic's JSON schema; `reference.json_schema` puts its kinds there."""
 
 _LOST_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
-"""Result of `pathlib.Path` for `s3://bucket`."""
+"""Form of `s3://bucket` after `pathlib.Path`."""
 
 
 class Section(BaseModel):
-    """Base of every config section: unknown keys are errors, field docstrings are the reference.
+    """Base of all config sections: unknown keys are errors, and field docstrings are the documentation of the keys.
 
-    Nothing is converted in silence (`limit: true` is not 1, `"3"` is not 3). A section that has a `type` key may be
-    written as a bare string: `optim: sgd` stands for `optim: {type: sgd}`. Validators raise `ValueError` with one
-    sentence; the loader adds file, line and key.
+    Values are not converted silently (`limit: true` is not 1, `"3"` is not 3). A section with a `type` key may be
+    written as a string: `optim: sgd` means `optim: {type: sgd}`. Validators raise `ValueError` with a message; the
+    loader adds file, line and key.
     """
 
     model_config = ConfigDict(
@@ -43,10 +43,10 @@ class Section(BaseModel):
     )
 
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """Groups of keys, as written in a file, of which one may be set: an override of one replaces the others."""
+    """Groups of mutually exclusive keys, as written in a file: an override of one replaces the others."""
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """As pydantic's; addresses in the place of paths become text."""
+        """Like pydantic's method; storage URLs become strings."""
         return super().model_dump(**{"fallback": str, **options})
 
     @classmethod
@@ -75,12 +75,12 @@ class Section(BaseModel):
     @classmethod
     def _refuse_lost_address(cls, value: Any) -> Any:
         if isinstance(value, Path) and _LOST_ADDRESS.match(str(value)):
-            raise ValueError("it must be a path on this machine, not an address")
+            raise ValueError("must be a local path, not a URL")
         return value
 
 
 class ConfigConflict(ValueError):
-    """Raised by validators for a value that does not fit another: the message stands at the line of `key`.
+    """Raised by validators for a value that conflicts with another one: the message is reported at the line of `key`.
 
     `key` is dotted and relative to the section, such as `data.layout` in the whole config.
     """
@@ -97,9 +97,9 @@ Kinds: TypeAlias = "dict[str, type[Choice]]"
 class Choice(Section):
     """A section whose `type:` key picks one of the classes in the folder of the direct subclass of `Choice`.
 
-    A base class may set `default_type` for a section without a `type`, `package` when its kinds lie in another package
-    than the base class itself, `required` for methods that a kind must have, and `hooks` for the beginnings of names
-    that only methods of the base class may have.
+    A base class may set `default_type` for a section without a `type`, `package` if its types are in another package
+    than the base class, `required` for methods that a type must implement, and `hooks` for prefixes of method names
+    that are reserved for the base class.
     """
 
     type: str
@@ -108,7 +108,7 @@ class Choice(Section):
     required: ClassVar[tuple[str, ...]] = ()
     hooks: ClassVar[tuple[str, ...]] = ()
     aliases: ClassVar[tuple[str, ...]] = ()
-    """Names of a kind in run files and exports of earlier versions, which are read but never written."""
+    """Former names of a type in run files and exports of earlier versions, which are read but not written."""
     _choices: ClassVar[Kinds]
     _searched: ClassVar[bool]
 
@@ -140,7 +140,7 @@ class Choice(Section):
 
     @classmethod
     def choices(cls) -> Kinds:
-        """All known kinds by their `type` name, plug-ins included."""
+        """Return all known types by name, including those of plug-ins."""
         base = cls._base()
         if not base._searched:
             package = importlib.import_module(base.package or base.__module__.rpartition(".")[0])
@@ -151,13 +151,13 @@ class Choice(Section):
 
     @classmethod
     def named(cls, name: Any) -> "AnyChoice | None":
-        """The kind of this `type` or former name; None for one that is not known."""
+        """Return the class of this `type` or former name; None if it is unknown."""
         known = cls.choices()
         return known.get(name) or next((k for k in known.values() if name in k.aliases), None) if name else None
 
     @classmethod
     def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
-        """The keys of a section, other than `type`, that was written under one of the `aliases`."""
+        """Return the keys, except `type`, of a section that was written under one of the `aliases`."""
         return keys
 
     @classmethod
@@ -280,7 +280,7 @@ def _ordered(value: tuple[float, float]) -> tuple[float, float]:
 
 
 Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
-"""`[low, high]`; a value between them is drawn evenly."""
+"""`[low, high]`: a uniform random value between them is drawn."""
 
 IntRange = Annotated[tuple[int, int], AfterValidator(_ordered)]
-"""`[low, high]` of whole numbers, both included."""
+"""`[low, high]`: whole numbers, both included."""

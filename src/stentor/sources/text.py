@@ -28,7 +28,7 @@ class Text(Source):
     @model_validator(mode="after")
     def _one_origin(self) -> Text:
         if (self.path is None) == (self.texts is None):
-            raise ValueError("give either `path` (a file with one text per line) or `texts` (a list), not both")
+            raise ValueError("needs exactly one of `path` (a file with one text per line) and `texts` (a list)")
         return self
 
     def records(self) -> Iterator[Cut | UnusableRecord]:

@@ -1,4 +1,4 @@
-"""Task base class: prepares items, sums losses, predicts and scores. It names no model family."""
+"""Base class of tasks: prepare items, sum losses, predict and score. It does not depend on a model family."""
 
 from __future__ import annotations
 
@@ -21,115 +21,112 @@ if TYPE_CHECKING:
 
 
 class Task(Choice):
-    """The section `task:`."""
+    """Task of the model: the section `task`."""
 
     required: ClassVar[tuple[str, ...]] = ("losses", "example", "predict", "reference", "score", "main_metric")
     audio: ClassVar[bool] = True
-    """Whether the model takes audio. False: none is read, and `example` gets None for it."""
+    """Whether the model takes audio. If False, no audio is read and `example` gets None."""
 
     any_length: ClassVar[bool] = False
-    """True when records may be of any length, whatever `data.max_seconds` says: training takes them as
-    `training_segments`, and `predict` in windows."""
+    """True if records may be of any length, regardless of `data.max_seconds`: training uses `training_segments`, and
+    `predict` uses windows."""
 
     audible: ClassVar[bool] = False
-    """True when answers are sound (`output["audio"]`): they are saved at each evaluation, also
-    without the callback `samples`."""
+    """True if outputs are audio (`output["audio"]`), saved at each evaluation even without the callback `samples`."""
 
     hypotheses: ClassVar[tuple[str, ...]] = ()
-    """Kinds of `hypotheses` of a family that sequence losses may use in this task."""
+    """Kinds of `hypotheses` of a family that sequence losses can use in this task."""
 
     scores_loss: ClassVar[bool] = False
-    """True when the weighted mean loss over a whole evaluation set is one of its scores, `loss`, the first one."""
+    """True if the weighted mean loss over a whole evaluation set is its first score, `loss`."""
 
     def is_a(self, kinds: Sequence[str]) -> bool:
-        """Whether this task is one of these types or a subclass of one: families serve those too."""
+        """Return whether this task is one of these types or a subclass of one, which families support too."""
         known = self.choices()
         return any(isinstance(self, known[kind]) for kind in kinds if kind in known)
 
     def check(self) -> None:
-        """Raises ConfigError for what the section names that cannot be loaded, before training."""
+        """Check before training that everything the section names can be loaded. Raises ConfigError."""
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
-        """Reason why a model of this family's settings cannot do this task with its settings, as (key of the section,
-        sentence). None when it can."""
+        """Return why this family's settings do not support this task, as (key of the section, message), or None."""
         return None
 
     def check_processor(self, processor: Processor) -> None:
-        """Raises ConfigError for settings that the model, which was just built, has no room for."""
+        """Raise ConfigError for settings that the model, which was just built, does not support."""
 
     def losses(self) -> dict[str, Loss]:
-        """The loss terms used when the config has no `losses:` section."""
+        """Return the default loss terms, used if the config has no section `losses`."""
         raise NotImplementedError
 
     def requirements(self, losses: Mapping[str, Loss]) -> TaskRequirements:
-        """Requirements for the family."""
+        """Return what the family must provide."""
         return TaskRequirements(task=self.type, terms=tuple(losses))
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
-        """A drop reason (`empty_text`, ...) and a message that names the cut when its metadata cannot serve this task;
-        None when it can."""
+        """Return a drop reason (`empty_text`, ...) and a message with the id if the metadata of the cut is unusable for
+        this task; otherwise None."""
         return None
 
     def length_drop_reason(self, cut: Cut, tokens: Callable[[], int]) -> tuple[str, str] | None:
-        """As `drop_reason`, of a record or training segment that takes too few or too many sequence positions, which
-        `tokens()` counts."""
+        """Like `drop_reason`, for too few or too many sequence positions, which `tokens()` counts."""
         return None
 
     def training_segments(self, cut: Cut) -> Iterable[Cut]:
-        """The cuts that one training record is trained on as, where the task has `any_length`: shorter ones with ids of
-        their own, always the same. The records of evaluation sets stay as they are."""
+        """Divide a training record into shorter cuts with their own ids if the task has `any_length`. The result must
+        always be the same. Records of evaluation sets are not divided."""
         return (cut,)
 
     def data_warnings(self, cuts: Iterable[Cut]) -> list[str]:
-        """Sentences for a person about what is trained on, from its metadata alone; none when all is well."""
+        """Return warnings for the user about the training data, from its metadata; an empty list if there are none."""
         return []
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
-        """One item with its (augmented) audio, float32 [samples]; None where the processor has its features stored and
-        the audio, which is as it was recorded, was not read, and in tasks without audio. Runs in a loader worker."""
+        """Return one item with its (augmented) audio, float32 [samples]. The audio is None in tasks without audio, and
+        if the processor has stored features of the unaugmented audio. Runs in a loader worker."""
         raise NotImplementedError
 
     def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
-        """A training batch."""
+        """Return a training batch."""
         return processor.collate(examples, packed=packed, labels=True)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Targets per loss term, on the CPU."""
+        """Return the number of targets per loss term, on the CPU."""
         return batch.counts
 
     def loss_sums(self, model: torch.nn.Module, batch: Batch, losses: Mapping[str, Loss]) -> dict[str, torch.Tensor]:
-        """Summed losses per term (never means: only the engine divides)."""
+        """Return the sum of the losses per term (never means: only the engine divides)."""
         outputs = model(**batch.inputs)
         if "hypotheses" in outputs:
             outputs["hypotheses"] |= batch.search.facts  # type: ignore[union-attr]
         return {term: loss.checked_sum(outputs, loss.reads or term) for term, loss in losses.items()}
 
     def add_hypotheses(self, bundle: Bundle, batch: Batch, losses: Mapping[str, Loss]) -> None:
-        """Have the model write, without a gradient, what sequence losses among the `losses` score, into a training
-        batch that is on its device. It is called before `loss_sums`, with the model itself and not what wraps it."""
+        """Add hypotheses of the model, generated without gradient, for the sequence losses among `losses` to a training
+        batch on its device. Called before `loss_sums`, with the unwrapped model."""
 
     def prediction_subset(self, ids: Sequence[str]) -> set[str] | None:
-        """Records of an evaluation set that the model answers, given the ids of all: for answers that take long. The
-        others count in the loss alone. None: all."""
+        """Return the ids of the records of an evaluation set to predict, for slow predictions; None: all. The other
+        records only count in the loss."""
         return None
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        """The model's answer for each example, as plain data (`Prediction.output`)."""
+        """Return the model's output for each example, as plain data (`Prediction.output`)."""
         raise NotImplementedError
 
     def reference(self, cut: Cut) -> dict[str, Any]:
-        """Reference for the answer (`Prediction.reference`)."""
+        """Return the reference of a record (`Prediction.reference`)."""
         raise NotImplementedError
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """Metrics over a whole evaluation set. The first one is the task's main metric."""
+        """Return the metrics of a whole evaluation set. The first one is the task's main metric."""
         raise NotImplementedError
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
-        """Relative change of error rates (-0.25: a quarter fewer errors) between two systems' answers for the same
-        items in the same order, with a paired interval. Empty for tasks that have no such rate."""
+        """Return the relative change of error rates (-0.25: a quarter fewer errors) between two systems' predictions
+        for the same items in the same order, with a paired interval. Empty for tasks without error rates."""
         return {}
 
     def main_metric(self) -> tuple[str, str]:
-        """Name of the metric that picks the best checkpoint, and `min` or `max`."""
+        """Return the name of the metric that selects the best checkpoint, and `min` or `max`."""
         raise NotImplementedError

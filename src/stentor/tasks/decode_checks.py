@@ -1,4 +1,4 @@
-"""Checks of decoded texts: confidence per word, and signs that the model made the text up.
+"""Checks of decoded texts: word confidences and hallucination checks.
 
 The checks and the fallback to higher temperatures are those of Whisper (Radford et al. 2022, arXiv:2212.04356,
 section 4.5), with a check of the speaking rate added.
@@ -20,43 +20,42 @@ from stentor.text.written_words import written_words
 
 
 class Checks(Section):
-    """Signs of an answer that was not heard in the audio; an item that shows one is decoded again, hotter."""
+    """Hallucination checks. An item that fails one is decoded again at a higher temperature."""
 
     on: bool = True
-    """Check answers when transcribing files."""
+    """Check texts when transcribing files."""
     evaluate: bool = False
-    """Check answers in evaluations as well. Off, an evaluation scores the model's first answer: it takes one decoding
-    per item, and a model that begins to loop is seen in the figures."""
+    """Also check texts in evaluations. If false, an evaluation scores the first text of each item, so it needs one
+    decoding per item, and loops of the model show in the metrics."""
     compression_ratio: float | None = Field(2.4, gt=1)
-    """Most that zlib may compress the text (bytes before over bytes after): a looping model repeats itself. Null: not
-    checked."""
+    """Maximum ratio of the bytes of the text to its bytes after zlib, high for repetitive text. Null: no limit."""
     mean_log_prob: float | None = Field(-1.0, lt=0)
-    """Least mean log-probability of the answer's tokens. Null: not checked."""
+    """Minimum mean log-probability of the tokens. Null: no limit."""
     no_speech: float | None = Field(0.6, gt=0, le=1)
-    """Highest no-speech probability, for models that have one (Whisper's `<|nospeech|>`), for an answer under
-    `mean_log_prob`; with a higher one it is not decoded again. Null: not checked."""
+    """Maximum no-speech probability (Whisper's `<|nospeech|>`), for texts under `mean_log_prob`. A text above it is
+    left out without decoding again. Null: no limit."""
     words_per_second: tuple[float, float] | None = (0.0, 10.0)
-    """Least and most words between spaces per second of audio. Null: not checked."""
+    """Minimum and maximum words, separated by spaces, per second of audio. Null: no limit."""
     temperatures: list[float] = [0.0, 0.2, 0.4, 0.6, 0.8]
-    """Sampling temperatures that are tried in turn for items that fail a check. When all fail, the answer with the
-    fewest signs is kept, of those the most probable."""
+    """Sampling temperatures, tried in turn for items that fail a check. If all fail, the text that fails the fewest
+    checks is kept, and among equals the most probable one."""
 
     @field_validator("words_per_second")
     @classmethod
     def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value is not None and not 0 <= value[0] < value[1]:
-            raise ValueError("the least must be at least 0 and smaller than the most")
+            raise ValueError("the minimum must be at least 0 and below the maximum")
         return value
 
     @field_validator("temperatures")
     @classmethod
     def _rising(cls, value: list[float]) -> list[float]:
         if not value or value[0] < 0 or any(b <= a for a, b in pairwise(value)):
-            raise ValueError("give at least one temperature, none negative, in rising order")
+            raise ValueError("must be one or more temperatures of at least 0, in ascending order")
         return value
 
     def with_limits(self, limits: dict[str, float]) -> Checks:
-        """The checks, on, with other limits by their names. Raises ConfigError for one that is impossible."""
+        """Return the checks, switched on, with other limits. Raises ConfigError for an invalid limit."""
         try:
             return Checks.model_validate({**self.model_dump(), **limits, "on": True})
         except ValidationError as error:
@@ -64,7 +63,7 @@ class Checks(Section):
             raise ConfigError(f"The threshold {first['loc'][0]} {first['input']:g}: {first['msg']}.") from None
 
     def failed(self, output: dict[str, Any], seconds: float) -> list[str]:
-        """Names of the checks that a task output fails; `seconds` is the length of its audio."""
+        """Return the names of the checks that a task output fails; `seconds` is the duration of its audio."""
         failures = []
         if self.compression_ratio is not None and output["compression_ratio"] > self.compression_ratio:
             failures.append("compression_ratio")
@@ -80,16 +79,16 @@ class Checks(Section):
 
 
 def compression_ratio(text: str) -> float:
-    """UTF-8 bytes of the text over its bytes after zlib; 0 for an empty text."""
+    """Return the UTF-8 bytes of the text over its bytes after zlib; 0 for an empty text."""
     data = text.encode("utf-8")
     return len(data) / len(zlib.compress(data)) if data else 0.0
 
 
 def token_spans(ids: Sequence[int], decode: Callable[[list[int]], str]) -> tuple[str, list[tuple[int, int]]]:
-    """The decoded text and, for each token, the characters [start, end) that it adds to it.
+    """Return the decoded text and, for each token, the characters [start, end) that it adds.
 
-    Works for any tokenizer, as it only decodes: a token ends where the text of all tokens up to it stops agreeing with
-    the whole text. A token that completes no character by itself (a part of a multi-byte character) spans nothing.
+    Works for any tokenizer because it only decodes: a token ends where the text of all tokens up to it stops agreeing
+    with the whole text. A token that completes no character (part of a multi-byte character) has an empty span.
     """
     ids = list(ids)
     text = decode(ids)
@@ -103,10 +102,10 @@ def token_spans(ids: Sequence[int], decode: Callable[[list[int]], str]) -> tuple
 
 
 def word_tokens(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[tuple[str, list[int]]]:
-    """The words of the decoded text (see `written_words`), each with the positions of the tokens that spell it.
+    """Return the words of the decoded text (see `written_words`), each with the positions of its tokens.
 
-    Tokens that span no letter of their own (white space, parts of a character) belong to the word that follows. A token
-    that reaches into two words belongs to both. Every word has at least one token.
+    Tokens without a letter (white space, parts of a character) belong to the next word. A token of two words belongs to
+    both. Every word has at least one token.
     """
     text, spans = token_spans(ids, decode)
     words: list[tuple[str, list[int]]] = []
@@ -120,7 +119,7 @@ def word_tokens(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[
                 break
             positions.append(token)
             if end >= word_end:
-                # The next word looks at this token again when it reaches beyond this word's last letter.
+                # The next word uses this token too if it reaches beyond the last letter of this word.
                 if not text[word_end:end].strip():
                     token += 1
                 break
@@ -137,12 +136,12 @@ def word_confidences(
     calibration: Sequence[float] = (1.0, 0.0, 0.0),
     groups: Sequence[tuple[str, Sequence[int]]] | None = None,
 ) -> list[dict[str, Any]]:
-    """`[{"word", "confidence"}]`: the probability of each word's least certain token.
+    """Return `[{"word", "confidence"}]`: the probability of the least certain token of each word.
 
-    The least, not the product: a product punishes long words and fine-grained tokenizers. With the tokens' `spans`, the
-    first and the last second of each, also `start` and `end`, and `signs`: the least and the mean probability of the
-    tokens, of which `calibration` makes the confidence (see `stentor.metrics.calibration`).
-    `groups` are the words with the positions of their tokens, where these are known (see `word_tokens`).
+    The minimum is used because a product would penalise long words and fine-grained tokenizers. With `spans`, the start
+    and end of each token in seconds, words also have `start`, `end` and `signs`, the lowest and the mean probability
+    of the tokens, from which `calibration` computes the confidence (see `stentor.metrics.calibration`). `groups`: the
+    words with the positions of their tokens, if known (see `word_tokens`).
     """
     from stentor.metrics.calibration import confidence
 

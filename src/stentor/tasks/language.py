@@ -1,7 +1,7 @@
-"""Language modelling task: the likelihood of a text, token by token.
+"""Language modelling task.
 
-A family that serves this task gives a processor whose `collate` makes a batch of texts alone, and a model whose forward
-returns for the term `text` what `CrossEntropy.sum` takes, with the rows of each item one after the other, equally many.
+A family that supports this task has a processor whose `collate` takes only texts, and a model whose forward returns the
+arguments of `CrossEntropy.sum` for the term `text`, with the same number of consecutive rows for each item.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Language(Task):
-    """Continue a text: a language model."""
+    """Language modelling: predict the next token of a text."""
 
     type: Literal["language"] = "language"
     audio: ClassVar[bool] = False
@@ -39,8 +39,8 @@ class Language(Task):
         return Example(id=cut.id, text=text_of(cut), language=language_of(cut), rng=rng)
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        """Each output: `log_prob`, the natural logarithm of the text's probability with its end, and `tokens`, among
-        which the end token counts."""
+        """Return outputs with `log_prob`, the natural logarithm of the probability of the text and its end, and
+        `tokens`, their number including the end token."""
         import torch
 
         device = next(bundle.model.parameters()).device
@@ -52,7 +52,7 @@ class Language(Task):
             width = targets.shape[1]
             losses = []
             for first in range(0, len(examples) * width, width):
-                # A row per token but for `weight` and `bias`, which are the output layer's.
+                # A row per token, except `weight` and `bias` of the output layer.
                 rows = {k: outputs[k][first : first + width] for k in ("hidden", "logits", "targets") if k in outputs}
                 losses.append(CrossEntropy().sum(**{**outputs, **rows}))
         return [
@@ -62,7 +62,7 @@ class Language(Task):
     def sample(
         self, bundle: Bundle, seeds: Sequence[int], temperature: float = 1.0, max_tokens: int = 200
     ) -> list[str | None]:
-        """A text for each seed, drawn token by token; None for one that has no end after `max_tokens`."""
+        """Return a sampled text for each seed; None for one without an end after `max_tokens`."""
         import torch
 
         processor: Any = bundle.processor
@@ -83,8 +83,8 @@ class Language(Task):
         return {"text": text_of(cut) or "", "language": language_of(cut)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """`perplexity` per token, the end token included, over the whole set; `bits_per_character`, which can be
-        compared between tokenizers (the end of a text counts as a character)."""
+        """Return `perplexity` per token, including the end token, over the whole set, and `bits_per_character`, which
+        is comparable between tokenizers (the end of a text counts as a character)."""
         nats = -sum(p.output["log_prob"] for p in predictions)
         tokens = sum(p.output["tokens"] for p in predictions)
         characters = sum(len(p.reference["text"]) + 1 for p in predictions)

@@ -1,13 +1,13 @@
 """Speech recognition task.
 
-A family that serves this task gives, besides what every family gives:
+A family that supports this task has, in addition to what every family has:
 
 * processor: `ids(text)`, `decode(ids)`, `eos_id`, `max_new_tokens(seconds)`, `max_seconds` (longest clip, None for any
-  length) and `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); where clips are
-  to be given as they were in training, `trained_speech` (see `stentor.data.trained_speech`); for its targets it may use
+  length) and `ctc` (the alphabet of a CTC head with `decode(classes per frame)`, None without a head); if clips must be
+  presented as in training, `trained_speech` (see `stentor.data.trained_speech`); its targets may use
   `Example.extra["times"]`, the record's word times `{"word", "start", "end"}` in seconds;
 * model: `stentor.models.contracts.Recognizer`, which declares its `capabilities`; with a CTC head also
-  `ctc_classes(**inputs)`, the likeliest class of each frame.
+  `ctc_classes(**inputs)`, the most likely class of each frame.
 """
 
 from __future__ import annotations
@@ -39,63 +39,61 @@ if TYPE_CHECKING:
     from stentor.models.base import Bundle, Family, TaskRequirements
     from stentor.models.contracts import Processor
 
-_MEND = "leave `translate` out, or take a model that translates (stentor models --can translation)"
+_FIX = "leave `translate` out, or use a model that translates (stentor models --can translation)"
 
 
 class Transcribe(Task):
-    """Write down what is said."""
+    """Speech recognition: transcribe speech."""
 
     type: Literal["transcribe"] = "transcribe"
     metric: Literal["wer", "cer"] = "wer"
-    """The metric that picks the best checkpoint: word or character error rate. For languages written without spaces
-    (Japanese, Chinese, Thai, ...) both count characters; take `cer`."""
+    """Metric that selects the best checkpoint: word or character error rate. For languages written without spaces
+    (Japanese, Chinese, Thai, ...) both count characters; use `cer`."""
     normalizer: Normalizer = "whisper_basic"
-    """Text normaliser for references and answers before scoring. `whisper_english` is what English leader
-    boards used until 2026 (numbers become digits, so that "one two" is the one word 12); `whisper_basic` drops case and
-    punctuation; `open_asr` is that of the Open ASR Leaderboard (take it with `scoring: open_asr`); `none` scores the
-    texts as they are."""
+    """Normalizer of references and hypotheses before scoring. `whisper_basic` removes case and punctuation;
+    `whisper_english` is the one of English leaderboards until 2026 (numbers become digits, so "one two" becomes the one
+    word 12); `open_asr` is that of the Open ASR Leaderboard (use it with `scoring: open_asr`); `none` scores the texts
+    unchanged."""
     spelling: str | None = None
     """Path of a Whisper `normalizer.json` with British and American spellings, for `whisper_english`. Null: Whisper's
-    own, without a few slips."""
+    own, with a few corrections."""
     scoring: Literal["levenshtein", "open_asr"] = "levenshtein"
-    """Counting of word errors: by the shortest edit script, or as the Open ASR Leaderboard does (with `normalizer:
-    open_asr`): words written apart match the same written together. `open_asr` needs `stentor[evaluate]`."""
+    """Method of counting word errors: by Levenshtein distance, or as the Open ASR Leaderboard does (with `normalizer:
+    open_asr`), where compounds match their separately written parts. `open_asr` needs `stentor[evaluate]`."""
     translate: bool = False
-    """Write down what is said in the other language that the model translates to (Whisper: English), for families that
-    can. The target is then each record's `translation`, a record without one is dropped (`no_translation`), and chrF
-    takes the place of error rates. The record's `language` is the one that is spoken."""
+    """Translate speech to the target language of the model (Whisper: English), for families that support it. The target
+    is then each record's `translation`, a record without one is dropped (`no_translation`), and chrF replaces the error
+    rates. The record's `language` is the spoken one."""
     context: str | None = None
-    """Free text given to the model with every item, such as names and terms that may be heard. An item's own `context`
-    comes before it."""
+    """Free text given to the model with every item, such as names and terms. An item's own `context` replaces it."""
     beams: int = Field(1, ge=1)
-    """Hypotheses kept while decoding. 1: greedy."""
+    """Beam size of decoding. 1: greedy search."""
     hotwords: list[str] = []
-    """Names and terms that are favoured while decoding, for models that write token by token or by CTC."""
+    """Names and terms that get a bonus in decoding, for autoregressive and CTC models."""
     hotword_strength: float = Field(1.5, gt=0)
-    """Bonus added to the log-probability of each hotword token. Too much writes them where they are not
-    said."""
+    """Bonus added to the log-probability of each hotword token. If too high, hotwords appear that were not said."""
     language_model: StoragePath | None = None
-    """Path of texts, one sentence a line, whose n-grams bias decoding (shallow fusion): they show which
-    words there are where little transcribed speech does. For the models that favour hotwords, and not beside them.
-    Lines with letters that the model cannot write are left out."""
+    """Path of a text file, one sentence per line, to build an n-gram language model from, which is used in decoding
+    (shallow fusion). It adds vocabulary if there is little transcribed speech. For models that support hotwords, but
+    not together with hotwords. Lines with letters that the model cannot write are skipped."""
     language_model_weight: float = Field(0.5, gt=0)
-    """Weight of the log-probability of a token in these texts, relative to the recogniser's."""
+    """Weight of the language model's log-probability of a token, relative to the recogniser's."""
     checks: Checks = Checks()
-    """Hallucination checks, with decoding again when one fails."""
+    """Hallucination checks, and decoding again if one fails."""
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
     _sequence: dict[str, SequenceLoss] = PrivateAttr(default_factory=dict)
     """The sequence loss among the terms."""
 
     def incompatible_with(self, family: Family) -> tuple[str, str] | None:
         if self.hotwords and "hotwords" not in family.decoding_options():
-            return "hotwords", f"a model of the family {family.type} cannot favour words: leave them out"
+            return "hotwords", f"a model of the family {family.type} does not support hotwords: leave them out"
         if self.language_model and "hotwords" not in family.decoding_options():
-            return "language_model", f"a model of the family {family.type} cannot listen to it: leave it out"
+            return "language_model", f"a model of the family {family.type} does not support one: leave it out"
         if self.language_model and self.hotwords:
-            return "hotwords", "hotwords and a language model cannot be combined: leave out one"
+            return "hotwords", "hotwords and a language model cannot be combined: leave one out"
         if not self.translate or family.translates():
             return None
-        return "translate", f"a model of the family {family.type} with these settings writes only what is said: {_MEND}"
+        return "translate", f"a model of the family {family.type} with these settings cannot translate: {_FIX}"
 
     def losses(self) -> dict[str, Loss]:
         return {"text": CrossEntropy()}
@@ -105,7 +103,7 @@ class Transcribe(Task):
         return super().requirements({name: loss for name, loss in losses.items() if name not in self._sequence})
 
     def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
-        """With a sequence loss also what hypotheses are written from."""
+        """With a sequence loss, also add the inputs for generating hypotheses."""
         if not self._sequence:
             return super().collate(examples, processor, packed)
         from stentor.tasks.hypotheses.texts import item_seed, prepare
@@ -125,7 +123,7 @@ class Transcribe(Task):
             add_hypotheses(bundle, batch, self._sequence[name], scoring)
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
-        # Every record passes here before its cost is counted: a translation becomes its text, for all that follows.
+        # Every record passes here before its cost is counted, so this sets its translation as its text.
         if self.translate and not set_translation(cut):
             return "no_translation", f"{cut.id}: no `translation` (docs/data.md)"
         return None if (text_of(cut) or "").strip() else ("empty_text", cut.id)
@@ -146,14 +144,13 @@ class Transcribe(Task):
         )
 
     def predict(self, bundle: Bundle, examples: Sequence[Example], checked: bool | None = None) -> list[dict[str, Any]]:
-        """Decode; `checked` overrides `checks.evaluate` (transcribing files follows `checks.on`).
+        """Decode; `checked` overrides `checks.evaluate` (transcribing files uses `checks.on`).
 
-        Each output: `text`; `words` with `confidence`, of models that time their tokens with `start` and `end` in
-        seconds as well (see `word_confidences`); `log_prob`, the mean over the tokens
-        (0 for an empty answer); `compression_ratio`; `no_speech_prob`, where the model knows it; `temperature`;
-        `failed`, the names of checks that the answer fails; `ctc`, the text of the CTC head, where the model has one;
-        where `Example.extra["tokens"]` is true, `tokens`: `{"token", "logprob"}` of each token that was written, in
-        order, `token` being what it adds to the text.
+        Each output has `text`; `words` with `confidence`, and with `start` and `end` in seconds for models with token
+        times (see `word_confidences`); `log_prob`, the mean over the tokens (0 for an empty text);
+        `compression_ratio`; `no_speech_prob` if the model has it; `temperature`; `failed`, the names of failed checks;
+        `ctc`, the text of the CTC head, if any; and, if `Example.extra["tokens"]` is true, `tokens`: `{"token",
+        "logprob"}` of each token in order, where `token` is the text that it adds.
         """
         coldest, *hotter = self.checks.temperatures
         outputs = self._decode(bundle, examples, coldest, ctc=True)
@@ -187,8 +184,8 @@ class Transcribe(Task):
         before = [seconds_of(e, processor.sample_rate) for e in examples]
         examples, earlier = with_room(bundle.traits.trained_speech, processor, examples)
         batch = processor.collate(examples, labels=False).to(device)
-        # Sampling is seeded by the audio, not by its name: a transcript repeats exactly wherever the file lies and
-        # whatever is in its batch, and training's randomness is left alone.
+        # Sampling is seeded by the audio: a transcript does not depend on the path or the batch, and the random state
+        # of training is not changed.
         seeds = []
         for example in examples:
             assert example.audio is not None
@@ -240,7 +237,7 @@ class Transcribe(Task):
     def answer(
         self, processor: Any, ids: list[int], log_probs: list[float], seconds: float, **timing: Any
     ) -> dict[str, Any]:
-        """Transcript of generated tokens for so much audio: `text` and `words`; `timing` as for `word_confidences`."""
+        """Return `text` and `words` of generated tokens; `timing` as in `word_confidences`."""
         words = word_confidences(ids, log_probs, processor.decode, **timing)
         return {"text": processor.decode(ids).strip(), "words": words}
 
@@ -248,7 +245,7 @@ class Transcribe(Task):
         return {"text": text_of(cut) or "", "language": language_of(cut), "speaker": speaker_of(cut)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """`wer` and `cer` (the main metric first), `ctc_wer` where the model has a CTC head; of translations `chrf`."""
+        """Return `wer` and `cer` (the main metric first), and `ctc_wer` with a CTC head; for translations `chrf`."""
         from stentor.metrics.wer import chrf, score
 
         references = [p.reference["text"] for p in predictions]
@@ -270,7 +267,7 @@ class Transcribe(Task):
         return scores
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
-        """Names among `wer` and `cer`, the main metric first; none of translations, which have no errors to count."""
+        """Return the change of `wer` and `cer`, the main metric first; empty for translations."""
         from stentor.metrics.wer import relative_change
 
         if self.translate:
@@ -287,7 +284,7 @@ class Transcribe(Task):
         return changes
 
     def _scoring(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Text normalisation, as keyword arguments of the metrics."""
+        """Return the settings of normalization, as keyword arguments of the metrics."""
         languages = [p.reference.get("language") for p in predictions]
         return {"normalizer": self.normalizer, "languages": languages, "spelling": self.spelling}
 
@@ -304,11 +301,11 @@ def _tokens(ids: list[int], log_probs: list[float], decode: Callable[[list[int]]
 
 
 def within(time: float, seconds: float, earlier: float) -> float:
-    """A time in audio that began earlier, as one in the first `seconds` of the audio itself."""
+    """Convert a time in audio that begins `earlier` seconds before a clip to one in the clip of `seconds`."""
     return min(max(time - earlier, 0.0), seconds)
 
 
 def seconds_of(example: Example, rate: int) -> float:
-    """Length of an example's audio at `rate` Hz."""
+    """Return the duration in seconds of an example's audio at `rate` Hz."""
     assert example.audio is not None
     return len(example.audio) / rate

@@ -2,7 +2,7 @@
 
 The stages of `stentor prepare segments`: some that cut (`vad`), then `label`, filters, and `select`. Records whose text
 is known, if there are any, go through `label` and the filters first: they calibrate the confidences, and their errors
-say which threshold keeps an error that is wished for. TO holds what `stentor prepare segments` writes; `summary.json`
+set the threshold for the wanted error. TO holds what `stentor prepare segments` writes; `summary.json`
 has `selection` besides."""
 
 from collections import Counter
@@ -105,8 +105,8 @@ def _sentences(chosen: dict[str, Any], assurance: float, hours: float | None) ->
         )
     elif chosen["min_confidence"] is None:
         sentence = (
-            f"No threshold keeps an error of {wished}: of the surest labels {errors(curve[0])}. Allow a higher error, "
-            "label with better models, or give more labelled records."
+            f"No threshold keeps an error of {wished}: even among the most confident labels {errors(curve[0])}. Allow "
+            "a higher error, label with better models, or give more labelled records."
         )
     else:
         limits = f"An error of {wished} allows" if hours is None else f"An error of {wished} in {hours:g} hours allows"

@@ -85,13 +85,13 @@ class Conversion(ForeignConfig):
         super().__init__(root, null_is_default)
         self.place = place
         self.root = Node({}, place)
-        """Lines of the run file."""
+        """Tree of the run file."""
         self.comments: list[str] = []
         self.notes: list[str] = []
         """For the user: one sentence each."""
 
     def made(self, key: str) -> Any:
-        """Value that was set at a dotted key, as plain data; None where there is none."""
+        """Return the value that was set at a dotted key, as plain data; None if none was set."""
         node: Node | None = self.root
         for part in split_key(key):
             node = None if node is None else node.entry(part)
@@ -166,7 +166,7 @@ def wrong(node: Node, key: str, expected: str) -> Mistakes:
 
 
 def one_of(node: Node, key: str, known: Mapping[str, str]) -> str:
-    """Entry of a table for the value of a key. Raises `Mistakes` for other values."""
+    """Look up the value of a key in a table. Raises `Mistakes` for other values."""
     if not isinstance(node.value, str) or node.value not in known:
         raise wrong(node, key, f"{' or '.join(known)}, not {node.value!r}")
     return known[node.value]

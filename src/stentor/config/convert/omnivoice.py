@@ -42,7 +42,7 @@ _KEYS: dict[str, tuple[str, Any]] = {
 """Keys with one counterpart of the same meaning, and OmniVoice's defaults."""
 _UNSUPPORTED = {
     "what is computed in float32 is so in full": "allow_tf32",
-    "the same command resumes from the newest checkpoint, at the next batch": "resume_from_checkpoint",
+    "the same command again resumes from the newest checkpoint, at the next batch": "resume_from_checkpoint",
 }
 """Keys that have no counterpart, by the reason."""
 _LORA = {"lora_r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
@@ -140,9 +140,9 @@ def _lora(job: Conversion) -> None:
     if targets is not None:
         job.put("model.lora.targets", lora_globs(targets, "lora_target_modules"))
     if bias is not None and bias.value != "none":
-        raise wrong(bias, "lora_bias", "none: biases are not trained beside adapters here")
+        raise wrong(bias, "lora_bias", "none: biases are not trained together with adapters here")
     if saved is not None and sorted(map(str, saved.plain())) != _TRAINED_WHOLE:
-        why = "these are trained whole beside adapters here, and nothing else"
+        why = "only these are trained as a whole together with adapters here"
         raise wrong(saved, "lora_modules_to_save", f"{' and '.join(_TRAINED_WHOLE)}: {why}")
     job.comment_out("As always here:", [("lora_bias", bias), ("lora_modules_to_save", saved)])
 

@@ -50,7 +50,7 @@ _UNSUPPORTED = {
     "the task's main metric on the first evaluation set picks the best checkpoint": (
         "training.{validation.metric_for_best_model,validation.greater_is_better,checkpoint.monitor_metric}"
     ),
-    "checkpoints always hold all of it, and the same command resumes": (
+    "checkpoints always have the whole state, and the same command again resumes": (
         "training.checkpoint.{resume,snapshot_optimizer,snapshot_scheduler,snapshot_features,resume_restore_optimizer,"
         "resume_restore_scheduler,resume_restore_trainer_state}"
     ),
@@ -68,7 +68,7 @@ _UNSUPPORTED = {
         "training.eval_knobs.{batch_size,beam_width,sliding_window,min_speaker_dim}"
     ),
 }
-"""Settings without a key here, by the reason; see `expanded`."""
+"""Keys without a counterpart, by the reason; see `expanded`."""
 _SECTIONS = {
     "training.tuning": "settings are searched for by a loop around `stentor train RUN.yaml key=value`",
     "training.safeguards": "a step with a loss or gradient that is not finite is skipped: `train.max_skipped`",
@@ -82,7 +82,7 @@ _WHY = {
     "speakers": "speakers have no order of their own: the best one is taken for each item",
     "text": "text is learned by the cross entropy of its tokens",
 }
-"""Reasons why a term has another loss than theirs."""
+"""Reason for another loss of a term than theirs."""
 _FOCAL = {"training.loss.focal_alpha": "alpha", "training.loss.focal_gamma": "gamma"}
 _EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_weights": "restore_best"}
 _OF_CLASSES = ("cross_entropy", "nll", "kl_div", "label_smoothing")
@@ -184,7 +184,7 @@ def _model(job: UniversalConversion) -> None:
     parts = [section for part in ("shared", "encoder", "decoder") if (section := job.made(f"model.{part}")) is not None]
     if parts and not any("positions" in section for section in parts):
         job.put("model.shared.positions", "none")
-        job.comments += ["", "Positions are not told apart, as in theirs, where no layer adds any. Often better:"]
+        job.comments += ["", "As in theirs, no layer encodes positions. Often better:"]
         job.comments += ["  model.shared.positions: sinusoidal"]
 
 
@@ -194,7 +194,7 @@ def _losses(job: UniversalConversion) -> None:
     job.take("training.loss.auxiliary")  # an empty one
     if main is None:
         values = [("training.loss.label_smoothing", smoothing), *auxiliary, *((key, job.take(key)) for key in _FOCAL)]
-        job.comment_out("No main loss is given, so the task's own; beside it:", values)
+        job.comment_out("No main loss is given, so the task's own is used; in addition:", values)
         return
     theirs = str(main.value)
     term, kind = "text", "cross_entropy"

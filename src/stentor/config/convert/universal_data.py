@@ -22,15 +22,15 @@ _FIXED = {
         "{num_jobs,num_workers,torch_threads,storage_type,mix_eagerly,progress_bar,device,overwrite,batch_duration,"
         "debug_mel}"
     ),
-    "a loader beside the features does nothing there: `data.workers`": (
+    "a separate loader of features has no effect there: `data.workers`": (
         "dataloader.{num_workers,pin_memory,persistent_workers,prefetch_factor}"
     ),
 }
 """Features without a counterpart, by the reason."""
 _KALDI = {"use_log_fbank": True, "use_power": True, "htk_mode": False, "htk_compat": False}
-"""Values of features here: another value is a mistake."""
+"""Required values of features; other values are mistakes."""
 _LOADING = {
-    "features are made on the fly, or read where `model.features.store` names a place": (
+    "features are computed on the fly, or read from `model.features.store`": (
         "{strategy,input_strategy.num_workers,input_strategy.executor_type,input_strategy.use_batch_extract,"
         "input_strategy.fault_tolerant,input_strategy.return_audio}"
     ),
@@ -38,7 +38,7 @@ _LOADING = {
         "sampler.{type,num_buckets,shuffle,drop_last}"
     ),
     "workers are kept, and memory is pinned, where it helps": "dataloader.{pin_memory,persistent_workers}",
-    "no speaker is enrolled: all are separated at once": "{min,max}_enroll_len",
+    "speakers are distinguished without enrolment": "{min,max}_enroll_len",
 }
 _MAPS = ("training.training_dataset_map", "training.validation.validation_dataset_map")
 _SOURCES = ("corpus_dir", "output_dir", "force_download")
@@ -59,9 +59,9 @@ class UniversalConversion(Conversion):
 
     task = "diarize"
     kind = "encoder"
-    """Keys of the model."""
+    """Type of the model."""
     labels = ""
-    """Keys of the task `diarize`."""
+    """Labels of the task `diarize`."""
     linear = False
     """Whether any attention is linear."""
     callbacks = 0
@@ -120,8 +120,7 @@ def _features(job: UniversalConversion) -> tuple[float, float]:
 
 
 def _stack(job: UniversalConversion, loading: str) -> Node | None:
-    """Number of frames that are joined: by `frame_stack`, by `context_size` to either side, or as `input_dim` has
-    it."""
+    """Return the number of joined frames: from `frame_stack`, `context_size` on either side, or `input_dim`."""
     stack, context = job.take(f"{loading}frame_stack"), job.take(f"{loading}context_size")
     inputs = job.values.get("model.encoder.input_dim") or job.values.get("model.global_config.input_dim")
     if stack is not None:
@@ -218,7 +217,7 @@ class _Entry:
         self.settings = {key: foreign.take(key) for key in _ENTRY}
         self.options = [(key.partition(".")[2], value) for key, value in foreign.take_below("process_params")]
         self.download = foreign.take_below("download_params")
-        """Settings that only concern downloading."""
+        """Options that only concern downloading."""
         mistakes += foreign.unknown(f"datasets.{self.name}.", 0.6)
 
     def put(self, job: UniversalConversion, key: str, split: str, shared: dict[str, Node | None]) -> None:

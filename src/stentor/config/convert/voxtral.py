@@ -56,10 +56,10 @@ _KNOWN = (*_PLAIN, *_IMPLIED, *expanded(_OTHERS))
 _ENDS = re.compile(r"[|&;]+|[0-9]*[<>].*")
 """Where the shell's grammar ends a command."""
 _ENDS_VALUES = re.compile(rf"--[A-Za-z].*|{_ENDS.pattern}", re.DOTALL)
-"""Tokens that are not the value of the option before them."""
+"""Words that are not a value of the option before them."""
 _SECRET = re.compile(r"token|secret|password|key|hf_\w+", re.IGNORECASE)
 _POSITIONS = 2 * 375 + 256 + 16
-"""Positions of the language model, for an item of 60 s with as much text as the scripts keep."""
+"""Positions in the language model of an item of 60 s with as much text as the scripts keep."""
 
 _LEARNT_OTHERWISE = (
     "What the scripts do otherwise:",
@@ -149,7 +149,7 @@ def _shown(option: Unknown) -> str:
 
 
 def _lines(text: str, place: Place) -> Iterator[list[ShellWord]]:
-    """The commands of a shell script as lists of words; continued lines are one command."""
+    """Yield the commands of a shell script as lists of words; continued lines are one command."""
     variables: dict[str, str] = {}
     words: list[ShellWord] = []
     for number, line in enumerate(text.splitlines(), place.line):

@@ -10,41 +10,41 @@ from stentor.section import Choice, Section
 
 
 class Preparation(Choice):
-    """One step of `prepare:`, as the verb of the same name: made before the run, in the order of the list, unless it
-    was made before."""
+    """A step of `prepare:`, the same as the command of that name. Steps run in order before training; a step that is
+    already done is skipped."""
 
     option_names: ClassVar[dict[str, str]] = {}
-    """Keys that are called otherwise on the command line."""
+    """Keys that have another name on the command line."""
 
     to: StoragePath
     """Output: a manifest (.jsonl) for `words`, otherwise a folder."""
 
     @property
     def marker(self) -> Path:
-        """The file that says with which settings the step was done."""
+        """File with the settings that the step was done with."""
         return self.to.with_name(f"{self.to.name}.prepared.json")
 
     def options(self) -> dict[str, Any]:
-        """The options of the verb, by name; sections and lists of them as they are written on the command line."""
+        """Return the options of the command by name; sections and lists of them as written on the command line."""
         return {self.option_names.get(name, name): _option(value) for name, value in self if name != "type"}
 
 
 class Place(Section):
-    """Where a step is done."""
+    """Device of a step."""
 
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    """Device: auto (the GPU if there is one), cpu, cuda, cuda:N or mps."""
 
 
 class ClusterPlace(Place):
-    """Where a step is done that a Ray cluster can do as well."""
+    """Device of a step that can also run on a Ray cluster."""
 
     ray: str | None = None
-    """A Ray cluster: auto (the one that runs here, or one for this command) or HOST:PORT. Null: this machine."""
+    """Ray cluster: auto (a running one, or a new one for this command) or HOST:PORT. Null: only this machine."""
     gpus_per_worker: float | None = Field(None, ge=0)
-    """GPUs of each worker of the cluster, such as 0.25. Null: 1 with GPUs, 0 without."""
+    """GPUs per worker of the cluster, such as 0.25. Null: 1 if the cluster has GPUs, otherwise 0."""
     jobs: int | None = Field(None, ge=1)
-    """Processes. Null: one for each device; on a cluster what it offers."""
+    """Number of processes. Null: one for each device; on a cluster, as many as fit."""
 
 
 def _option(value: Any) -> Any:
@@ -54,7 +54,7 @@ def _option(value: Any) -> Any:
 
 
 def options_of(section: Section) -> list[str]:
-    """The keys of a section as they were written, `key=value` on the command line, with the `type` of a choice."""
+    """Return the keys of a section as written, `key=value` on the command line, with the `type` of a choice."""
     from stentor.config.yaml_writer import inline
 
     written = section.model_dump(mode="json", by_alias=True, exclude_unset=True, serialize_as_any=True)

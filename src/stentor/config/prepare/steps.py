@@ -1,5 +1,5 @@
 """Steps of `prepare:`: a corpus, segments, pseudo-labels, synthetic speech, word times, a codec, codec tokens. The keys
-are options of the verbs."""
+are the options of the commands."""
 
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -20,74 +20,73 @@ from stentor.sources.synth import Voices
 
 
 class BuiltInVoices(Voices):
-    """A choice of the built-in voices, and how they speak."""
+    """Selection of built-in voices, with speed and pitch."""
 
     speed: IntRange = (140, 200)
-    """Words per minute."""
+    """Minimum and maximum speed in words per minute."""
     pitch: IntRange = (20, 80)
-    """Pitch, 0 to 99."""
+    """Minimum and maximum pitch, from 0 to 99."""
 
 
 class SpeechAugment(Augment):
-    """Changes of synthetic speech before it is stored, drawn for each utterance. Everything is off unless it is given,
-    but for the silence."""
+    """Augmentation of synthetic speech before it is stored, drawn for each utterance. By default only `silence`."""
 
     silence: Range | None = (0.1, 0.3)
-    """Seconds of silence before and after each utterance, both drawn; rooms and noise continue in it. Null: none."""
+    """Minimum and maximum seconds of silence before and after each utterance, drawn separately. Reverberation and noise
+    continue in it. Null: none."""
 
 
 class SpeechKeys(ClusterPlace):
-    """Texts, voices and the filter of synthetic speech."""
+    """Settings of synthetic speech: texts, voices and filters."""
 
     data: SerializeAsAny[Source] | None = None
-    """Source of the texts: any source; `{type: synth, texts: digits, count: 1000}` makes texts."""
+    """Source of the texts; `{type: synth, texts: digits, count: 1000}` generates texts."""
     language_model: str | None = None
-    """Run folder of a model for the task `language` that makes the texts, in the place of `data`."""
+    """Run folder of a model for the task `language` that generates the texts, instead of `data`."""
     temperature: float = Field(1.0, gt=0)
-    """Sampling temperature of the language model: below 1 it prefers likely texts."""
+    """Sampling temperature of the language model; lower values give more probable texts."""
     count: int | None = Field(None, ge=1)
-    """Utterances; texts and voices are used equally often. Null: each text once."""
+    """Number of utterances; texts and voices are used equally often. Null: each text once."""
     exclude: list[SerializeAsAny[Source]] = []
     """Records, such as those of a test set, whose texts are not spoken."""
     model: str | None = None
-    """Speech synthesis model: run folder, export or Hub id of a model for the task `speak`. Null: the built-in
-    voices."""
+    """Speech synthesis model: run folder, export or Hub id, for the task `speak`. Null: the built-in voices."""
     voice: list[str] = []
     """Saved voices of the model, by path or name, or built-in voices such as `en-us+f3`."""
     references: SerializeAsAny[Source] | None = None
-    """Recordings with texts, in whose voices the model speaks."""
+    """Recordings with texts whose voices are cloned."""
     instruct: list[str] = []
-    """Voices in words, as the model was trained."""
+    """Descriptions of voices in words, if the model was trained with them."""
     voices: BuiltInVoices | None = None
-    """A choice of the built-in voices. Null: all English ones."""
+    """Selection of built-in voices. Null: all English ones."""
     language: str | None = None
-    """Language of texts that name none. Null: of the built-in voices, their own."""
+    """Language of texts without a language. Null: unknown; for built-in voices, the language of the voice."""
     steps: int | None = Field(None, ge=1)
-    """Passes through the speaking model. Null: as it was trained."""
+    """Number of unmasking steps of the model. Null: the model's setting."""
     guidance: float | None = Field(None, ge=0)
-    """Classifier-free guidance of text and voice. Null: as in training."""
+    """Guidance scale of the model; higher follows text and voice more closely. Null: the model's setting."""
     normalize: bool = False
-    """Write numbers in words before the model speaks them."""
+    """Convert numbers to words before synthesis."""
     augment: SpeechAugment = SpeechAugment()
-    """Silence, rooms and noise."""
+    """Silence, reverberation and noise."""
     recognizer: str | None = None
-    """A recogniser that listens to each utterance: run folder, export or Hub id."""
+    """Speech recognition model that checks each utterance: run folder, export or Hub id."""
     max_wer: float | None = Field(None, ge=0)
-    """Highest word error rate of the recogniser's text; what is above is rejected. Null: 0.3."""
+    """Maximum word error rate of the recogniser's text; utterances above it are rejected. Null: 0.3."""
     seed: int = 0
-    """Draws texts, voices and changes."""
+    """Random seed of texts, voices and augmentation."""
 
 
 class SpeechStep(SpeechKeys, Preparation):
-    """Texts, spoken by a model or by the built-in voices, as `manifest.jsonl` in `to`: see docs/speech_data.md."""
+    """Synthesize texts with a model or the built-in voices, as `manifest.jsonl` in `to`: see docs/speech_data.md."""
 
     type: Literal["speech"] = "speech"
     round: int = Field(0, ge=0)
-    """Round of training that the speech is made for."""
+    """Number of the training round that the speech is for."""
 
 
 class CorpusStep(Preparation):
-    """Manifests of a known corpus, taken from a folder or fetched: `PART.jsonl` in `to`."""
+    """Prepare a known corpus, from a folder or a download, as manifests `PART.jsonl` in `to`."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
@@ -95,13 +94,13 @@ class CorpusStep(Preparation):
     name: str
     """Name of the lhotse recipe, such as librispeech."""
     from_: StoragePath | None = Field(None, alias="from")
-    """Folder of the corpus as it was unpacked. Null with `download`: the folder `download` in `to`."""
+    """Folder with the unpacked corpus. Null, with `download`: the folder `download` in `to`."""
     split: str | None = None
     """Only this part, such as dev-clean. Null: all."""
     download: bool = False
-    """Fetch what is missing. Read the corpus's licence first."""
+    """Download missing files. Read the licence of the corpus first."""
     recordings: bool = False
-    """Whole recordings with segments, for diarization."""
+    """Create records of whole recordings with segments, for diarization."""
     settings: dict[str, Any] = {}
     """Other options of the lhotse recipe."""
     option_names: ClassVar = {"from_": "source", "settings": "option"}
@@ -117,47 +116,46 @@ class CorpusStep(Preparation):
 
 
 class DataStep(Place, Preparation):
-    """A step that is made of records."""
+    """A step with records as input."""
 
     data: Source
-    """The records."""
+    """Input records."""
 
 
 class ClusterStep(ClusterPlace, DataStep):
-    """A step that can be done on a Ray cluster."""
+    """A step that can run on a Ray cluster."""
 
 
 class SegmentsStep(ClusterStep):
-    """Segments of long recordings, as `manifest.jsonl` in `to`: see docs/corpus.md."""
+    """Cut long recordings into segments, as `manifest.jsonl` in `to`: see docs/corpus.md."""
 
     type: Literal["segments"] = "segments"
     stages: list[SerializeAsAny[Stage]] = Field(min_length=1)
-    """Stages for the recordings, in order."""
+    """Stages that process the recordings, in order."""
     audio: bool = False
     """Write each segment as a FLAC file. False: records point into the recordings."""
     option_names: ClassVar = {"stages": "stage"}
 
 
 class LabelKeys(ClusterPlace):
-    """Labelling of audio, and the choice of labels."""
+    """Settings of pseudo-labelling: decoding, stages and selection."""
 
     decodings: list[Decoding] = [Decoding()]
-    """Ways of decoding, of each model, the best one first."""
+    """Decodings of each model, the best one first."""
     labelled: Source | None = None
-    """Records with texts, which no model was trained on: they calibrate the confidences and say which threshold keeps
-    `max_error`."""
+    """Records with texts that no model was trained on, to calibrate confidences and the threshold for `max_error`."""
     max_error: float = Field(0.1, gt=0, le=1)
-    """Word error rate that what is kept may have."""
+    """Maximum word error rate of all kept labels together."""
     assurance: float = Field(0.8, ge=0.5, lt=1)
-    """Required certainty that the error is not higher."""
+    """Required probability that the error rate is not higher than `max_error`."""
     select: Literal["confidence", "random"] = "confidence"
-    """`random` keeps as many seconds at random: the baseline of a filter."""
+    """Criterion of selection. `random` keeps the same number of seconds, chosen at random, as a baseline."""
     hours: float | None = Field(None, gt=0)
-    """Most hours that are kept. Null: no limit."""
+    """Maximum hours to keep. Null: no limit."""
     stages: list[SerializeAsAny[Stage]] = [VadStage()]
-    """Stages before transcription, in order; empty for clips that stay whole."""
+    """Stages before the transcription, in order; empty to label whole clips."""
     filters: list[SerializeAsAny[Stage]] = [HallucinationsStage(min_confidence=None)]
-    """Stages after transcription, in order."""
+    """Stages after the transcription, in order."""
     audio: bool = False
     """Write each segment as a FLAC file. False: records point into the recordings."""
     seed: int = 0
@@ -165,13 +163,13 @@ class LabelKeys(ClusterPlace):
 
 
 class LabelsStep(LabelKeys, ClusterStep):
-    """Pseudo-labels of audio without transcripts, as `manifest.jsonl` in `to`: see docs/labels.md."""
+    """Pseudo-label untranscribed audio, as `manifest.jsonl` in `to`: see docs/labels.md."""
 
     type: Literal["labels"] = "labels"
     models: list[str] = Field(min_length=1)
     """Recognisers, the best one first: run folders, exports or Hub ids."""
     round: int = Field(1, ge=0)
-    """Round of labelling of this data; a key of the records."""
+    """Number of the labelling round, stored in the records."""
     option_names: ClassVar = {"models": "model", "decodings": "decoding", "stages": "stage", "filters": "filter"}
 
     def options(self) -> dict[str, Any]:
@@ -187,27 +185,27 @@ class LabelsStep(LabelKeys, ClusterStep):
 
 
 class WordsStep(ClusterStep):
-    """Word times, as a manifest."""
+    """Add word times to records, as a manifest."""
 
     type: Literal["words"] = "words"
     engine: str | None = None
-    """aligner, transducer, ctc, whisper or voice. Null: what the model is for."""
+    """Alignment engine: aligner, transducer, ctc, whisper or voice. Null: the first one that the model supports."""
     model: str | None = None
-    """Run folder, export, transducer, CTC or Whisper model (a folder or Hub id)."""
+    """Alignment model: run folder, export, or folder or Hub id of a transducer, CTC or Whisper model."""
     max_wer: float | None = Field(None, ge=0)
     """Drop records whose free transcription has a higher word error rate. Null: 0.3."""
     lag: float | None = None
-    """Seconds that a Whisper model's attention is late. Null: as measured."""
+    """Delay in seconds of a Whisper model's attention. Null: as measured."""
 
 
 class CodecStep(DataStep):
-    """An audio codec that is fitted on the data, or a published one."""
+    """Fit an audio codec on the data, or prepare a published one."""
 
     type: Literal["codec"] = "codec"
     codec: Codec
-    """Its kind and settings."""
+    """Type and settings of the codec."""
     hours: float = Field(2.0, ge=0)
-    """Most hours of audio that are read for fitting."""
+    """Maximum hours of audio to fit on."""
     seed: int = 0
     """Random seed of the fit."""
 
@@ -217,20 +215,20 @@ class CodecStep(DataStep):
 
 
 class TokensStep(ClusterStep):
-    """Codec tokens, in tar shards."""
+    """Encode audio as codec tokens, in tar shards."""
 
     type: Literal["tokens"] = "tokens"
     codec: str
-    """A codec's folder, type or Hub id; none packs the audio."""
+    """Folder, type or Hub id of a codec; `none` packs the audio itself."""
     samples_per_shard: int = Field(1000, ge=1)
-    """Most samples in a shard."""
+    """Maximum number of samples per shard."""
     min_shards: int = Field(32, ge=1)
-    """Least shards."""
+    """Minimum number of shards."""
     min_seconds: float | None = Field(None, ge=0)
-    """Leave out shorter records. Null: none."""
+    """Minimum seconds of a record; shorter ones are left out. Null: no limit."""
     max_seconds: float | None = Field(None, ge=0)
-    """Leave out longer records. Null: none."""
+    """Maximum seconds of a record; longer ones are left out. Null: no limit."""
     noisy_prompts: bool = False
-    """Make the beginning of each utterance noisy."""
+    """Add noise to the beginning of each utterance."""
     seed: int = 0
-    """Order of the samples."""
+    """Random seed of the order of the samples."""

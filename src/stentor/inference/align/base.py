@@ -8,13 +8,12 @@ from stentor.audio.activity import Activity
 from stentor.inference.recording import Recording
 
 Reason = Literal["no_words", "too_long_text", "mismatch"]
-"""Reason why a text has no word times, or none to trust: nothing in it is spoken, there is not enough audio to say it,
-or it is not what was said."""
+"""Reason for missing or unreliable word times: the text has no words, is too long for the audio, or does not match."""
 
 
 @dataclass
 class Clip:
-    """A recording with the text that is spoken in it."""
+    """A recording and its transcript."""
 
     id: str
     text: str
@@ -52,38 +51,38 @@ class Aligned:
     words: list[Word]
     hypothesis: str | None = None  # the model's own transcript, where that was asked for or needed
     cost: float | None = None
-    """Score of the text minus that of the model's own transcript, in the engine's measure."""
+    """Cost of the text compared with the model's own transcript, in the engine's measure."""
     reason: Reason | None = None  # what is wrong. With `mismatch` there are words all the same
 
 
 class Aligner(Protocol):
-    """A way of finding word times of known texts."""
+    """A method of forced alignment."""
 
     rate: int
-    """Samples per second of the recordings that it takes."""
+    """Sample rate of its recordings in Hz."""
 
     def align(self, clips: Sequence[Clip], transcribe: bool = False) -> list[Aligned]:
-        """Word times of each clip, of any length; with `transcribe` also the model's own transcript."""
+        """Return the word times of each clip, of any length; with `transcribe`, also the model's own transcript."""
 
 
 def describe_problem(clip: Clip, aligned: Aligned) -> str | None:
-    """Fault of word times, in a sentence; None without one."""
+    """Return the problem of word times as a message; None if there is none."""
     match aligned.reason:
         case "no_words":
-            return f"Nothing in the text {clip.text!r} is spoken: it has no letter and no digit."
+            return f"The text {clip.text!r} has no words: it has no letter and no digit."
         case "too_long_text":
             return (
-                f"{clip.id}: {clip.seconds:.2f} s of audio cannot hold a text of {len(clip.text):,} characters: text "
-                "and audio do not belong together."
+                f"{clip.id}: a text of {len(clip.text):,} characters is too long for {clip.seconds:.2f} s of audio: "
+                "text and audio do not belong together."
             )
         case "mismatch":
-            hypothesis = f" The model hears: {aligned.hypothesis[:200]!r}." if aligned.hypothesis else ""
-            return f"{clip.id}: the text does not seem to be what is said, so that its times mean little.{hypothesis}"
+            hypothesis = f" The model's transcript: {aligned.hypothesis[:200]!r}." if aligned.hypothesis else ""
+            return f"{clip.id}: the text does not match the audio, so its times are unreliable.{hypothesis}"
     return None
 
 
 def transcript(clip: Clip, aligned: Aligned, model: str) -> dict[str, Any]:
-    """The transcript as `stentor transcribe --words` writes it."""
+    """Return the transcript in the format of `stentor transcribe --words`."""
     words = [word.as_dict() for word in aligned.words]
     return {
         "audio": clip.recording.name,

@@ -16,7 +16,7 @@ from stentor.audio.activity import FRAME, Activity, runs
 from stentor.inference.align.base import Word
 
 SHARE = 0.2
-"""Share of the gap between the labels of two words that belongs to the first."""
+"""Share of the gap between the labels of two words that belongs to the first word."""
 LEAD, LAG = 0.08, 0.08
 """Seconds that a word begins before its first label and ends after its last, next to a pause."""
 PAUSE = 0.16
@@ -69,8 +69,8 @@ def insert_pauses(words: list[Word], activity: Activity, seconds: float) -> None
 def silence(
     activity: Activity, start: float, end: float, least: float, extend: bool = False
 ) -> tuple[float, float] | None:
-    """The longest silence between two times, in seconds, when it has at least so many; with `extend` as far as it goes
-    beyond them."""
+    """Return the longest silence between two times in seconds, if it has at least `least` seconds; with `extend`, it
+    may reach beyond these times."""
     first, last = max(0, int(start / FRAME)), min(len(activity.speech), int(np.ceil(end / FRAME)))
     quiet = ~activity.speech[first:last]
     edges = runs(quiet)

@@ -1,4 +1,4 @@
-"""Calibration of pseudo-labels on records whose text is known: how sure a word is, and how many errors a record has.
+"""Calibration of pseudo-labels on labelled records: word confidences, and the expected error rate of a record.
 
 Both are logistic maps (see `stentor.metrics.calibration`). That of records is fitted to their errors, deletions
 included, and again to resamples of the labelled records, so that what is expected of other records has an upper bound.
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from stentor.inference.segments.base import Segment
 
 RESAMPLES = 200
-"""Quantile of the labelled records, for the upper bound."""
+"""Number of resamples of the labelled records, for the upper bound."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A record whose text is known, as the stage `label` has it."""
+    """A labelled record, as the stage `label` has it."""
 
     segment: Segment
     text: str
@@ -37,23 +37,23 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Quality of the label of a record."""
+    """Errors of the label of a record, and the features that predict them."""
 
     signs: tuple[float, ...]
-    """From 0 to 1, see `record_signs`."""
+    """Certainty features from 0 to 1, see `record_signs`."""
     errors: int
     words: int
-    """Words of the reference."""
+    """Number of words of the reference."""
     speaker: str | None = None
 
 
 def record_signs(measures: Mapping[str, Any]) -> tuple[float, float]:
-    """Signs of certainty of a record: the mean confidence of its words, and the agreement of its hypotheses."""
+    """Return the certainty features of a record: mean confidence of its words, and agreement of its hypotheses."""
     return measures["confidence"], measures["agreement"]
 
 
 def outcome(record: Labelled) -> Outcome:
-    """Quality of the label of the record."""
+    """Count the errors of the label of a record."""
     measures = record.segment.measures
     language = measures.get("language")
     texts = [normalize(text, "whisper_basic", language) for text in (record.text, measures["text"])]

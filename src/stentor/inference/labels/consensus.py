@@ -2,9 +2,9 @@
 
 Fiscus 1997, "A post-processing system to yield reduced word error rates: recognizer output voting error reduction
 (ROVER)". Hypotheses are aligned with the slots of those before them, one after another; a slot holds a word of each
-hypothesis, or nothing; a word's score is made of its share of the votes and of the mean confidence of its voters. Of
-two hypotheses, where votes are always equal, the first one's words stand and the second one says how far they agree:
-the surer one is often the one that has heard less of a language model.
+hypothesis, or nothing; a word's score combines its share of the votes and the mean confidence of its voters. With two
+hypotheses, where votes are always equal, the first one's words are kept and the second one only measures the agreement,
+because the more confident one often relies less on a language model.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ class HypothesisWord:
     """A word of a hypothesis."""
 
     written: str
-    """The word as written, with its punctuation."""
+    """Word as in the text, with its punctuation."""
     key: str
-    """Form for comparison: the word without case and punctuation."""
+    """Word to compare, without case and punctuation."""
     confidence: float
     """From 0 to 1."""
 
@@ -40,11 +40,11 @@ class Vote:
     """The word that won a slot."""
 
     word: HypothesisWord
-    """As that of its voters writes it who is surest."""
+    """Word of its most confident voter."""
     confidence: float
     """Mean confidence of its voters."""
     share: float
-    """Times in the hypotheses that have it."""
+    """Share of the hypotheses that have it."""
 
 
 def align(hypotheses: Sequence[Sequence[HypothesisWord]]) -> list[Slot]:

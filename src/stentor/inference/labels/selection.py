@@ -1,7 +1,7 @@
-"""Selection of pseudo-labels: a threshold of the expected error, and limits of the pace.
+"""Selection of pseudo-labels: a threshold of the expected error, and limits of the speaking rate.
 
-The threshold keeps the most seconds whose expected error is under a wished one. The pace is the seconds of a record
-against those that its text takes, with limits from labelled records.
+The threshold keeps as many seconds as possible under a target error rate. The speaking rate compares the seconds of a
+record with those that its text takes; its limits come from labelled records.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def choose(
         words: of each label, the weight of its errors.
         seconds: of each record.
         max_error: errors over words of all that is kept.
-        assurance: the share of the resamples of which this must hold, beside the estimate.
+        assurance: share of the resamples for which this must hold, in addition to the estimate.
         hours: most hours that are kept.
 
     Records of one expected error are kept together or not at all.
@@ -79,7 +79,7 @@ def choose(
 
 
 def drawn(seconds: Sequence[float], total: float, seed: int) -> frozenset[int]:
-    """Random records, each that still fits into `total` seconds."""
+    """Draw records at random, each that still fits into `total` seconds."""
     kept, left = [], total + 1e-6  # the same seconds in another order may add up to a little more
     for i in np.random.default_rng(seed).permutation(len(seconds)).tolist():
         if seconds[i] <= left:
@@ -101,7 +101,7 @@ class Pace(NamedTuple):
     high: float
 
     def factor(self, text: str, seconds: float) -> float:
-        """Duration of a record relative to the expected duration of its text."""
+        """Return the duration of a record divided by the expected duration of its text."""
         return seconds / self.rate.seconds(text)
 
 

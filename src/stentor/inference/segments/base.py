@@ -16,49 +16,50 @@ if TYPE_CHECKING:
     from stentor.inference.recording import Recording
 
 SPEECH_RATE = 16000
-"""Hz of the audio that stages look at, other than its bandwidth."""
+"""Sample rate in Hz of the audio that stages read, except to measure the bandwidth."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of a recording, and what stages have found out about it."""
+    """A part of a recording with the measures of the stages so far."""
 
     start: float
-    """Seconds from the start of the recording."""
+    """Start in seconds from the start of the recording."""
     end: float
     measures: dict[str, Any]
-    """Keys of the manifest record that it becomes, such as `text`, `speaker` and `snr`."""
+    """Keys of its manifest record, such as `text`, `speaker` and `snr`."""
 
     @property
     def seconds(self) -> float:
         return self.end - self.start
 
     def measured(self, **measures: Any) -> Segment:
-        """The segment with more measures: plain data, or scalars of numpy, which become plain."""
+        """Return the segment with more measures: plain data, or NumPy scalars, which are converted."""
         import numpy as np
 
         plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in measures.items()}
         return replace(self, measures={**self.measures, **plain})
 
     def part(self, start: float, end: float, with_text: bool = False) -> Segment:
-        """A part of it, in seconds from the start of the recording, to the millisecond. `with_text`: all that is said
-        is said in it, so that a `text` that is known stays its own."""
+        """Return a part of the segment, in seconds from the start of the recording, rounded to milliseconds.
+        `with_text`: the part contains all speech, so it keeps the `text`."""
         part = Segment(round(start, 3), round(end, 3), self.measures)
         if with_text or (part.start, part.end) == (self.start, self.end):
             return part
         return replace(part, measures={key: value for key, value in self.measures.items() if key != "text"})
 
     def audio(self, recording: Recording, rate: int = SPEECH_RATE) -> np.ndarray:
-        """float32 [samples] at `rate` Hz."""
+        """Return its audio, float32 [samples] at `rate` Hz."""
         return recording.at(rate).read(round(self.start * rate), round(self.end * rate))
 
     def drop(self, reason: str, value: Any = None, threshold: Any = None) -> Reject:
+        """Return the segment as a `Reject`."""
         return Reject(self, reason, value, threshold)
 
 
 @dataclass(frozen=True)
 class Reject:
-    """A segment that a stage drops: the reason, what was measured, and what it was held against."""
+    """A segment that a stage drops: the reason, the measured value and the threshold."""
 
     segment: Segment
     reason: str
@@ -72,47 +73,47 @@ OpenWork: TypeAlias = "tuple[Recording, Sequence[Segment]]"
 
 @dataclass(frozen=True)
 class Limit:
-    """A measure that is held against a key of the stage; segments beyond it are dropped."""
+    """A measure with a threshold; segments beyond it are dropped."""
 
     measure: str
     key: str
-    """The threshold: a key of the stage that is a number, or null for none."""
+    """Key of the stage with the threshold, a number or null for none."""
     reason: str
     upper: bool = False
-    """Whether the key is the most that is kept, and not the least."""
+    """Whether the threshold is a maximum instead of a minimum."""
 
 
 class Stage(Choice):
-    """One step from recordings to records: gets the segments of a recording, gives those it keeps and those it drops.
+    """One step from recordings to records: takes the segments of a recording and returns which are kept and dropped.
 
-    A kind implements `process`, or `measure` alone where its `limits` say what is dropped. What a stage answers depends
-    on nothing but the recording and the segments.
+    A subclass implements `process`, or only `measure` if its `limits` decide what is dropped. The result of a stage
+    must only depend on the recording and the segments.
     """
 
     limits: ClassVar[tuple[Limit, ...]] = ()
     batched: ClassVar[bool] = False
     """See `BatchedStage`."""
     reasons: ClassVar[dict[str, str]] = {}
-    """Meaning of each reason that the stage drops segments for, for people."""
+    """Explanation, for users, of each reason for which the stage drops segments."""
 
     def setup(self, device: str) -> None:
-        """Load what `process` needs; called once in each process. Raises ConfigError."""
+        """Load everything that `process` needs. Called once in each process. Raises ConfigError."""
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
-        """Segments after the stage, in order of time; a segment may be cut into several. Raises AudioError."""
+        """Yield kept and dropped segments in order of time; a segment may be split. Raises AudioError."""
         for segment in self.measure(recording, segments):
             yield self.check(segment)
 
     def process_many(self, work: Sequence[OpenWork]) -> list[list[Segment | Reject]]:
-        """`process` for several recordings at once."""
+        """Run `process` for several recordings."""
         return [list(self.process(recording, segments)) for recording, segments in work]
 
     def measure(self, recording: Recording, segments: Sequence[Segment]) -> Iterable[Segment]:
-        """The segments with measures."""
+        """Yield the segments with their measures."""
         raise NotImplementedError
 
     def check(self, segment: Segment) -> Segment | Reject:
-        """The segment, or a reject where it is beyond one of the `limits`, the first of them."""
+        """Return the segment, or a `Reject` for the first of the `limits` that it exceeds."""
         for limit in self.limits:
             value, threshold = segment.measures.get(limit.measure), getattr(self, limit.key)
             if value is None or threshold is None:
@@ -123,8 +124,8 @@ class Stage(Choice):
 
 
 class BatchedStage(Stage):
-    """A stage with models, for which the segments of several recordings at a time are cheaper: it implements
-    `process_many`."""
+    """A stage that is faster with the segments of several recordings at once, such as one with a model. A subclass
+    implements `process_many`."""
 
     batched: ClassVar = True
     _device: str = "cpu"
@@ -134,16 +135,16 @@ class BatchedStage(Stage):
 
 
 class SetStage(Stage):
-    """A stage that looks at the segments of all recordings at once, after `process` has seen each recording."""
+    """A stage that decides on the segments of all recordings at once, after `process` of each recording."""
 
     def select(self, segments: Sequence[Segment]) -> list[Segment | Reject]:
-        """Result for each segment of the set, in its order. `Segment.measures` have an `id` here."""
+        """Return each segment of the set, kept or dropped, in order. `Segment.measures` have an `id` here."""
         raise NotImplementedError
 
 
 @cache
 def loaded(model: str, device: str) -> Model:
-    """A model, once in a process for all stages that name it. Raises ConfigError."""
+    """Load a model once per process, shared by all stages that name it. Raises ConfigError."""
     from stentor.inference.load import load
 
     return load(model, device)

@@ -1,4 +1,4 @@
-"""`hallucinations`: texts that a recogniser made up."""
+"""`hallucinations`: drop texts that a recogniser hallucinated."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ CLOSINGS = (
     "谢谢大家",
     "시청해주셔서 감사합니다",
 )
-"""Texts that Whisper models write over silence and noise (Baranski et al., "Investigation of Whisper ASR hallucinations
-induced by non-speech audio", ICASSP 2025), normalised: as the whole text of a segment it tells nothing."""
+"""Typical hallucinations of Whisper models for silence and noise (Baranski et al., "Investigation of Whisper ASR
+hallucinations induced by non-speech audio", ICASSP 2025), normalised. They count if they are the whole text."""
 CREDITS = (
     "amara org",
     "subtitles by the",
@@ -59,30 +59,30 @@ CREDITS = (
     "请不吝点赞 订阅 转发",
     "字幕由",
 )
-"""Credits of subtitles, which are never spoken: anywhere in a text."""
+"""Credits of subtitles, which are not speech. They count anywhere in a text."""
 MAX_PHRASE = 12
-"""Words of the longest phrase whose repetition is looked for."""
+"""Maximum number of words of a repeated phrase."""
 
 
 class HallucinationsStage(Stage):
-    """Drop texts that were made up: phrases repeated in a loop (`repeats`, `compression_ratio`), more or less text than
-    can be said in the time (`speaking_rate`, letters a second, other characters by their weight), what recognisers
-    write over silence, and unsure ones (`confidence`)."""
+    """Drop hallucinated texts: phrases repeated in a loop (`repeats`, `compression_ratio`), more or less text than can
+    be said in the time (`speaking_rate`, in letters per second, other characters by their weight), typical output for
+    silence, and texts of low `confidence`."""
 
     type: Literal["hallucinations"] = "hallucinations"
     max_repeats: float | None = Field(4, ge=1)
-    """Most repetitions of a phrase of up to 12 words: people say "no, no, no, no", loops repeat more often. Null: no
-    limit."""
+    """Maximum number of consecutive repetitions of a phrase of up to 12 words: people say "no, no, no, no", loops
+    repeat more often. Null: no limit."""
     max_compression_ratio: float | None = Field(2.4, gt=1)
-    """Most that zlib may compress the text (bytes before over bytes after), as Whisper's own check. Null: no limit."""
+    """Maximum ratio of the bytes of the text to its bytes after zlib, as in Whisper. Null: no limit."""
     max_speaking_rate: float | None = Field(30.0, gt=0)
-    """Letters a second: fast speech has 20. Null: no limit."""
+    """Maximum letters per second; fast speech has 20. Null: no limit."""
     min_speaking_rate: float | None = Field(3.0, ge=0)
-    """With less, a part of what is said is not written. Null: no limit."""
+    """Minimum letters per second; with fewer, part of the speech is missing from the text. Null: no limit."""
     min_confidence: float | None = Field(0.4, ge=0, le=1)
-    """Mean probability of a token; 0.37 is where Whisper decodes again. Null: no limit."""
+    """Minimum mean probability of the tokens; Whisper decodes again below 0.37. Null: no limit."""
     phrases: list[str] = []
-    """More phrases that are no speech when they are the whole text."""
+    """Additional phrases that are hallucinations if they are the whole text."""
 
     limits: ClassVar = (
         Limit("repeats", "max_repeats", "loop", upper=True),
@@ -92,11 +92,11 @@ class HallucinationsStage(Stage):
         Limit("confidence", "min_confidence", "unsure_text"),
     )
     reasons: ClassVar = {
-        "known_phrase": "what recognisers write over silence",
-        "loop": "a phrase again and again",
+        "known_phrase": "a typical hallucination for silence",
+        "loop": "a phrase is repeated",
         "too_fast": "more text than can be said in the time",
         "too_slow": "less text than is said in the time",
-        "unsure_text": "the recogniser is not sure",
+        "unsure_text": "the recogniser's confidence is low",
     }
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:
@@ -119,7 +119,7 @@ class HallucinationsStage(Stage):
 
 
 def repeats(words: Sequence[str]) -> int:
-    """Count of the most repeated phrase in a row: 1 where no phrase is repeated."""
+    """Return the highest number of consecutive occurrences of a phrase; 1 without repetition."""
     most = 1
     for length in range(1, min(MAX_PHRASE, len(words) // 2) + 1):
         equal = 0

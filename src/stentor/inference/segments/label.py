@@ -1,4 +1,4 @@
-"""`label`: pseudo-labels, by one or several recognisers and ways of decoding that vote for each word."""
+"""`label`: pseudo-labels by one or several recognisers and decodings, which vote for each word."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 class Decoding(Section):
-    """A way of decoding. Several of one model err differently where it is not sure."""
+    """Decoding settings. Several decodings of one model make different errors where it is uncertain."""
 
     beams: int | None = Field(None, ge=1)
-    """Hypotheses kept while decoding. Null: as the model's task has it; 1: greedy."""
+    """Beam size. 1: greedy search. Null: the setting of the model's task."""
     temperature: float | None = Field(None, ge=0)
-    """Sample the tokens at this temperature, always in the same way for the same audio. Null: as the task has it."""
+    """Sampling temperature of the tokens; the same audio always gives the same sample. Null: the task's setting."""
     speed: float = Field(1.0, ge=0.5, le=2)
-    """Play the audio so much faster, as on a tape: 0.9 and 1.1 sound like other speakers."""
+    """Playback speed of the audio, which also changes the pitch: 0.9 and 1.1 sound like other speakers."""
 
     language_model: StoragePath | None = None
-    """Path of texts, one sentence a line, whose n-grams bias decoding (the task's `language_model`)."""
+    """Path of a text file, one sentence per line, for an n-gram language model (`language_model` of the task)."""
     language_model_weight: float | None = Field(None, gt=0)
-    """Weight of the language model. Null: that of the model's task."""
+    """Weight of the language model. Null: the setting of the model's task."""
 
     def options(self) -> DecodingOptions:
-        """As recognisers take them."""
+        """Return the options for a recogniser."""
         return DecodingOptions(
             beams=self.beams,
             temperature=None if self.temperature is None else [self.temperature],
@@ -47,27 +47,26 @@ class Decoding(Section):
 
 
 class LabelStage(BatchedStage):
-    """Write down what is said by all `models` in all `decodings`, and take what most of them write, word by word
-    (ROVER): `text`, with `confidence` and `agreement`, and of each hypothesis its text and its word error rate against
-    the consensus. A person has seen none of it: `label_source` is pseudo."""
+    """Transcribe with all `models` and `decodings`, and let them vote for each word (ROVER). Adds `text`, `confidence`,
+    `agreement`, and each hypothesis with its text and its word error rate against the consensus. Sets `label_source` to
+    pseudo, because no person has checked the text."""
 
     type: Literal["label"] = "label"
     models: list[str] = Field(min_length=1)
-    """Recognisers, the best one first: run folders, exports or Hub ids. Several of different make err differently."""
+    """Recognisers, the best one first: run folders, exports or Hub ids. Different kinds make different errors."""
     decodings: list[Decoding] = Field([Decoding()], min_length=1)
-    """Ways of decoding, of each model, the best one first."""
+    """Decodings of each model, the best one first."""
     round: int = Field(1, ge=0)
-    """Round of labelling of this data, as a key of the records."""
+    """Number of the labelling round, stored in the records."""
     batch_seconds: float = Field(120.0, gt=0)
-    """Most padded audio that is decoded at a time."""
+    """Maximum seconds of padded audio per batch."""
 
-    reasons: ClassVar = {"no_text": "most recognisers hear no words"}
+    reasons: ClassVar = {"no_text": "most recognisers find no words"}
     _calibrations: list[list[float]] | None = None
-    """Map from signs of certainty to confidence for each hypothesis; see `calibrated`."""
+    """Map from certainty features to confidence, for each hypothesis; see `calibrated`."""
 
     def calibrated(self, calibrations: list[list[float]]) -> LabelStage:
-        """The stage with confidences of words by such maps (see `stentor.metrics.calibration`), one for each model and
-        way of decoding."""
+        """Return the stage with calibration maps (see `stentor.metrics.calibration`), by model and decoding."""
         stage = self.model_copy()
         stage._calibrations = calibrations
         return stage
@@ -89,7 +88,7 @@ class LabelStage(BatchedStage):
         return [[self.judge(segment, next(following)) for segment in segments] for _, segments in work]
 
     def _hypotheses(self, work: Sequence[OpenWork]) -> Iterator[tuple[dict[str, Any], ...]]:
-        """Transcripts of each segment of a batch, which a model encodes once for all ways of decoding."""
+        """Return the hypotheses of each segment of a batch. A model encodes the batch once for all decodings."""
         columns = []
         for model in self.models:
             with loaded(model, self._device).bundle.cache_encoder():
@@ -101,8 +100,8 @@ class LabelStage(BatchedStage):
         return zip(*columns, strict=True)
 
     def judge(self, segment: Segment, hypotheses: Sequence[dict[str, Any]]) -> Segment | Reject:
-        """The segment with the consensus of what was heard in it. Hypotheses: `{"model", "text", "words"}`, perhaps
-        with `language`; `words` are `[word, sign, ...]`."""
+        """Return the segment with the consensus of the hypotheses, `{"model", "text", "words"}` and optionally
+        `language`; `words` are `[word, feature, ...]`."""
         languages = [h["language"] for h in hypotheses if h.get("language")]
         language = segment.measures.get("language") or max(languages, key=languages.count, default=None)
         word_lists = [self._words(i, h["words"], language) for i, h in enumerate(hypotheses)]
@@ -130,7 +129,7 @@ class LabelStage(BatchedStage):
         return labelled if votes else labelled.drop("no_text")
 
     def again(self, segment: Segment) -> Segment | Reject:
-        """Result of `judge` for a segment that it has seen before, perhaps with other calibrations."""
+        """Repeat `judge` for a labelled segment, for example with other calibrations."""
         hypotheses = [{**h, "words": s} for h, s in zip(segment.measures["hypotheses"], segment.measures["signs"])]
         return self.judge(segment, hypotheses)
 
@@ -150,7 +149,7 @@ class LabelStage(BatchedStage):
 
 
 def _hypothesis(model: str, decoding: Decoding, transcript: Transcript) -> dict[str, Any]:
-    """Transcript of a model, as plain data, with the signs of certainty of each word: the least and the mean
+    """Return a model's transcript as plain data, with the certainty features of each word: the lowest and the mean
     probability of its tokens."""
     words = [word for part in transcript.segments for word in _signs(part["tokens"])]
     return {
@@ -163,7 +162,7 @@ def _hypothesis(model: str, decoding: Decoding, transcript: Transcript) -> dict[
 
 
 def _signs(tokens: Sequence[dict[str, Any]]) -> list[list[Any]]:
-    """The words of `{"token", "logprob"}`, each as `[word, least probability of a token, mean probability]`."""
+    """Return the words of `{"token", "logprob"}` as `[word, lowest probability of a token, mean probability]`."""
     from stentor.tasks.decode_checks import word_tokens
 
     words = word_tokens(range(len(tokens)), lambda positions: "".join(tokens[i]["token"] for i in positions))

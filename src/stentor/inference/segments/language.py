@@ -1,4 +1,4 @@
-"""`language`: which language is spoken in segments, by their audio or by their text."""
+"""`language`: identify the language of segments by their audio or their text."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from stentor.inference.recording import Recording
 
 BATCH = 16
-"""Segments whose language is found at a time."""
+"""Number of segments per batch."""
 
 
 class LanguageStage(Stage):
-    """Find the language of segments, by the audio with a model (`language`, `language_probability`) or, after a
-    transcription, by the text (`text_language`); drop others than `languages`, unsure ones, and those whose audio and
-    text disagree."""
+    """Identify the language of segments, by the audio with a model (`language`, `language_probability`) or, after a
+    transcription, by the text (`text_language`). Drop languages other than `languages`, uncertain ones, and segments
+    whose audio and text disagree."""
 
     type: Literal["language"] = "language"
     model: str | None = None
-    """A multilingual Whisper model: its language head hears the audio. Null: py3langid reads the text."""
+    """A multilingual Whisper model, to identify the language by the audio. Null: by the text, with py3langid."""
     languages: list[str] | None = None
-    """Codes of the languages that are kept, such as [en, de]. Null: all."""
+    """Codes of the languages to keep, such as [en, de]. Null: all."""
     min_probability: float | None = Field(0.5, ge=0, le=1)
     """Lowest probability of the most likely language, by the audio. Short or noisy segments are unsure. Null: no
     limit."""
     agree: bool = True
-    """By the text: drop segments whose text is in another language than `language` says, where it says one."""
+    """When identifying by the text: drop segments whose text is not in the language of their `language`, if set."""
 
     limits: ClassVar = (Limit("language_probability", "min_probability", "unsure_language"),)
     reasons: ClassVar = {
         "other_language": "not one of `languages`",
-        "unsure_language": "no language is likely enough",
+        "unsure_language": "no language has a high enough probability",
         "disagreement": "audio and text are in different languages",
     }
     _device: str = "cpu"
@@ -57,7 +57,7 @@ class LanguageStage(Stage):
             require("speak", "The stage `language`", "py3langid", instead=other)
         elif not loaded(self.model, device).bundle.capabilities.detects_language:
             raise ConfigError(
-                f"{self.model} knows no languages: the stage `language` needs a multilingual Whisper model."
+                f"{self.model} cannot identify languages: the stage `language` needs a multilingual Whisper model."
             )
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:

@@ -1,4 +1,4 @@
-"""`select`: of pseudo-labels as many as stay under an error that is wished for."""
+"""`select`: keep as many pseudo-labels as possible under a target error rate."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ if TYPE_CHECKING:
 
 
 class SelectStage(SetStage):
-    """Keep the most certain labels, as many as stay under an error; `confidence` becomes one minus the share of errors
-    that is expected of a record."""
+    """Keep the most certain labels, as many as stay under a target error rate. Sets `confidence` to one minus the
+    expected error rate of the record."""
 
     type: Literal["select"] = "select"
     max_error: float = Field(0.1, gt=0, le=1)
-    """Word error rate that all that is kept may have together, expected by the labelled records."""
+    """Maximum word error rate of all kept records together, estimated from the labelled records."""
     assurance: float = Field(0.8, ge=0.5, lt=1)
-    """Required certainty that the error is not higher, given how few the labelled records are: the share of their
-    resamples. 0.5: as likely higher as lower."""
+    """Required probability that the error rate is not higher, given the number of labelled records: the share of their
+    resamples. 0.5: equally likely higher or lower."""
     by: Literal["confidence", "random"] = "confidence"
-    """`random` keeps as many seconds at random: the baseline that a filter has to beat."""
+    """Criterion of selection. `random` keeps the same number of seconds, chosen at random, as a baseline."""
     hours: float | None = Field(None, gt=0)
-    """Most hours that are kept. Null: no limit."""
+    """Maximum hours to keep. Null: no limit."""
     seed: int = 0
-    """Random seed of the selection and of the resamples."""
+    """Random seed of the random selection and of the resamples."""
 
     limits: ClassVar = (Limit("confidence", "min_confidence", "low_confidence"),)
     reasons: ClassVar = {
-        "low_confidence": "with it the error, or the hours, would be more than is wished for",
-        "not_drawn": "not in the random selection",
-        "too_fast": "more text than the labelled records have in the time",
-        "too_slow": "less text than the labelled records have in the time",
+        "low_confidence": "with it, the error rate or the hours would exceed the limit",
+        "not_drawn": "not selected at random",
+        "too_fast": "more text per second than in the labelled records",
+        "too_slow": "less text per second than in the labelled records",
     }
     _model: ErrorModel | None = None
     _pace: Pace | None = None
     _selection: dict[str, Any] = {}
 
     def informed(self, model: ErrorModel, pace: Pace | None) -> SelectStage:
-        """The stage with what labelled records have shown of errors and of the speaking rate."""
+        """Return the stage with an error model and a speaking rate from labelled records."""
         stage = self.model_copy()
         stage._model, stage._pace = model, pace
         return stage
 
     @property
     def min_confidence(self) -> float | None:
-        """The threshold, after `select`."""
+        """Threshold of the confidence, after `select`."""
         return self._selection.get("min_confidence")
 
     @property
     def selection(self) -> dict[str, Any]:
-        """Choice after `select`; see `stentor.inference.labels.selection.Choice`."""
+        """Summary of the selection, after `select`; see `stentor.inference.labels.selection.Choice`."""
         return self._selection
 
     def process(self, recording: Recording, segments: Sequence[Segment]) -> Iterator[Segment | Reject]:

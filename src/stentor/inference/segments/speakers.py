@@ -1,4 +1,4 @@
-"""`speakers`: segments with one speaker each, by a diarizer."""
+"""`speakers`: cut segments by speaker, with a diarization model."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from stentor.inference.recording import Recording
 
 Turn = tuple[float, float, frozenset[str]]
-"""Start, end, and who speaks."""
+"""Start, end and speakers."""
 
 
 class SpeakersStage(Stage):
-    """Cut segments where the speaker changes and drop overlapped speech. `speaker` of a record is the recording's id
-    and the diarizer's label, which is the same through the recording."""
+    """Cut segments where the speaker changes and drop overlapped speech. Sets `speaker` to the id of the recording and
+    the speaker's name from the diarization of the recording."""
 
     type: Literal["speakers"] = "speakers"
     model: str
-    """A diarizer: run folder, export or Hub id of the task diarize."""
+    """Diarization model: run folder, export or Hub id, trained for the task `diarize`."""
     shortest: float = Field(1.0, ge=0)
-    """Seconds; shorter parts of one speaker are dropped."""
+    """Minimum seconds of a part; shorter ones are dropped."""
     pause: float = Field(0.5, ge=0)
-    """Longest stretch without a speaker that is given to its neighbour."""
+    """Maximum seconds without a speaker that are added to the neighbouring speaker."""
 
     reasons: ClassVar = {
         "overlap": "several people speak at once",
-        "no_speaker": "the diarizer finds no speaker",
+        "no_speaker": "the diarization model finds no speaker",
         "too_short": "less speech of one speaker than `shortest`",
     }
     _device: str = "cpu"
@@ -58,7 +58,7 @@ class SpeakersStage(Stage):
 
 
 def stretches(turns: Sequence[dict[str, Any]], start: float, end: float) -> list[Turn]:
-    """[start, end] in stretches in which the same people speak."""
+    """Divide [start, end] into stretches with constant speakers."""
     inside = [t for t in turns if t["start"] < end and t["end"] > start]
     times = sorted({start, end, *(min(max(t[k], start), end) for t in inside for k in ("start", "end"))})
     return _merged(
@@ -70,8 +70,7 @@ def stretches(turns: Sequence[dict[str, Any]], start: float, end: float) -> list
 
 
 def joined(turns: Sequence[Turn], pause: float) -> list[Turn]:
-    """The stretches with those up to `pause` seconds long without a speaker given to the single speaker before
-    them, or else to the one behind."""
+    """Return the stretches, with silent ones of up to `pause` seconds added to the single speaker before or after."""
     result: list[Turn] = []
     for i, (start, end, names) in enumerate(turns):
         if not names and end - start <= pause:

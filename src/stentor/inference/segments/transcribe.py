@@ -1,4 +1,4 @@
-"""`transcribe`, what a recogniser hears in segments, and `agreement`: a second one must write about the same."""
+"""`transcribe`: add transcripts to segments, and `agreement`: a second recogniser must give a similar text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class TranscribingStage(BatchedStage):
-    """Stages with a recogniser. A kind implements `judge`."""
+    """Base of stages with a recogniser. A subclass implements `judge`."""
 
     model: str
-    """A recogniser: run folder, export or Hub id. Its own checks decode again what looks made up."""
+    """Speech recognition model: run folder, export or Hub id. Its hallucination checks apply."""
     batch_seconds: float = 120.0
-    """Most padded audio that is decoded at a time."""
+    """Maximum seconds of padded audio per batch."""
 
     def setup(self, device: str) -> None:
         self._device = device
@@ -33,7 +33,7 @@ class TranscribingStage(BatchedStage):
         return [[self.judge(segment, next(transcripts)) for segment in segments] for _, segments in work]
 
     def judge(self, segment: Segment, transcript: dict[str, Any]) -> Segment | Reject:
-        """Segment with such a transcript, see `summarized`."""
+        """Return the segment, kept or dropped, given its transcript (see `summarized`)."""
         raise NotImplementedError
 
 
@@ -46,9 +46,8 @@ def transcribed(
     decoding: DecodingOptions | None = None,
     tokens: bool = False,
 ) -> list[Transcript]:
-    """Transcripts of all segments of several recordings, in their order, in the `language` of each where it is known.
-    The audio is played `speed` times as fast, as on a tape. Raises
-    ConfigError for options that the model does not know."""
+    """Return the transcripts of all segments of several recordings, in order, with the `language` of each if known.
+    The audio is played `speed` times as fast, which changes the pitch. Raises ConfigError for unsupported options."""
     from stentor.inference.recording import ArrayRecording
 
     model = loaded(name, device)
@@ -65,7 +64,7 @@ def transcribed(
 
 
 def by_language(segments: Iterable[Segment]) -> dict[str | None, list[int]]:
-    """The places of the segments of each language; None: not known."""
+    """Return the indices of the segments of each language; None: unknown."""
     places: dict[str | None, list[int]] = {}
     for i, segment in enumerate(segments):
         places.setdefault(segment.measures.get("language"), []).append(i)
@@ -73,8 +72,8 @@ def by_language(segments: Iterable[Segment]) -> dict[str | None, list[int]]:
 
 
 def summarized(transcript: Transcript) -> dict[str, Any]:
-    """`{"text", "confidence", "language"}` of a segment; `confidence` is the mean probability of a token, and there is
-    no language where it is unknown."""
+    """Return `{"text", "confidence", "language"}` of a segment; `confidence` is the mean probability of a token. An
+    unknown language is left out."""
     parts = transcript.segments
     seconds = sum(p["end"] - p["start"] for p in parts)
     log_prob = sum(p["log_prob"] * (p["end"] - p["start"]) for p in parts) / seconds if seconds else 0.0
@@ -84,27 +83,27 @@ def summarized(transcript: Transcript) -> dict[str, Any]:
 
 
 class TranscribeStage(TranscribingStage):
-    """Write down what is said (`text`, `confidence`), in the `language` of each segment where it is known."""
+    """Transcribe segments (`text`, `confidence`), with the `language` of each segment if known."""
 
     type: Literal["transcribe"] = "transcribe"
-    reasons: ClassVar = {"no_text": "the recogniser hears nothing"}
+    reasons: ClassVar = {"no_text": "the recogniser finds no words"}
 
     def judge(self, segment: Segment, transcript: dict[str, Any]) -> Segment | Reject:
         return segment.measured(**transcript) if transcript["text"] else segment.drop("no_text")
 
 
 class AgreementStage(TranscribingStage):
-    """Transcribe segments again with another recogniser and drop those whose texts differ (`disagreement`, the word
-    error rate of its text against the record's; of characters for languages without spaces). Recognisers of different
-    make err differently, so what both write is mostly right."""
+    """Transcribe segments again with another recogniser and drop those whose texts differ. `disagreement` is the word
+    error rate of its text against the record's, or the character error rate for languages without spaces. Recognisers
+    of different kinds make different errors, so a text on which both agree is usually right."""
 
     type: Literal["agreement"] = "agreement"
     max_wer: float | None = Field(0.15, ge=0)
-    """Highest word error rate between the texts, without case and punctuation: a word in seven, as good recognisers
-    differ on clear speech. Null: no limit."""
+    """Maximum word error rate between the texts, without case and punctuation. The default, one word in seven, is how
+    much good recognisers differ on clear speech. Null: no limit."""
 
     limits: ClassVar = (Limit("disagreement", "max_wer", "different_texts", upper=True),)
-    reasons: ClassVar = {"different_texts": "two recognisers write different things"}
+    reasons: ClassVar = {"different_texts": "two recognisers disagree"}
 
     def judge(self, segment: Segment, transcript: dict[str, Any]) -> Segment | Reject:
         rate = difference(segment.measures["text"], transcript["text"], segment.measures.get("language"))
@@ -112,8 +111,8 @@ class AgreementStage(TranscribingStage):
 
 
 def difference(reference: str, text: str, language: str | None = None) -> float:
-    """The word error rate between two texts, without case and punctuation; of characters for languages without
-    spaces."""
+    """Return the word error rate between two texts, without case and punctuation; the character error rate for
+    languages without spaces."""
     from stentor.metrics.wer import rate, word_errors
     from stentor.text.normalize import normalize
 

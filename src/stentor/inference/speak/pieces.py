@@ -1,5 +1,4 @@
-"""Synthesis of texts of any length, piece by piece: in the voice of a recording, in a described one or in the model's
-own."""
+"""Synthesis of texts of any length, piece by piece, in the voice of a recording, a described one or the default one."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,29 +16,29 @@ from stentor.tasks.speak.chunks import MOST, chunks
 from stentor.tasks.speak.generation import Generation
 
 RAMP = (3.0, 6.0, 12.0)
-"""Seconds of the first pieces of a stream: the first comes early, and while one is heard the next can be made."""
+"""Seconds of the first pieces of a stream: speech starts early, and each piece is synthesized while one is played."""
 TOGETHER = 8
-"""Pieces of a text that are made and held at a time, where the first is not awaited."""
+"""Number of pieces of a text synthesized and kept at a time when the first one is not urgent."""
 PACE_TEXT = "Nice to meet you."
-"""A text that takes one second where nothing else tells the pace."""
+"""Text that takes one second if the speaking rate is unknown."""
 SHORT = 2.0
-"""Seconds below which an estimate is stretched: short phrases are said slower than the rule has it."""
+"""Seconds below which an estimate is stretched, because short phrases are spoken more slowly."""
 
 
 @dataclass(eq=False)
 class SpeechPiece:
-    """Text that is synthesised in one go."""
+    """A part of the text that is synthesized at once."""
 
     number: int
     text: str
     end: str
-    """End of the text, line end included, which decides the pause after it."""
+    """End of its text, with the line end, which determines the pause after it."""
     frames: int
     codes: np.ndarray | None = None
 
 
 class SpeechPlan:
-    """An utterance on its way. Without a voice its first piece is that of the others, see `Utterance.follows`."""
+    """An utterance in progress. Without a voice, its first piece is the reference of the others (see `follows`)."""
 
     pieces: list[SpeechPiece]
 
@@ -65,50 +64,49 @@ class SpeechPlan:
         return self.processor.utterance(piece.text, reference=reference, frames=piece.frames, denoise=denoise, **style)
 
     def groups(self) -> list[list[SpeechPiece]]:
-        """Its pieces in the order in which they can be made: those of a group do not need each other. Where somebody
-        listens already each is a group, so that it does not wait for the next one."""
+        """Return its pieces in groups, in the order of synthesis; the pieces of a group do not need each other. With
+        `early`, each piece is a group so that it does not wait for the next one."""
         if self.early:
             return [[piece] for piece in self.pieces]
         first = self.pieces[: 1 if self.follows else None]
         return [group for group in (first, self.pieces[len(first) :]) if group]
 
     def audio(self, piece: SpeechPiece, codec: Any = None) -> np.ndarray:
-        """Audio that is complete after this piece; to be called in order. `codec`: of another copy of the
-        model."""
+        """Return the audio that is complete with this piece, in order. `codec`: of another copy of the model."""
         (audio,) = (codec or self.codec).decode([piece.codes])
         return audio if self.joiner is None else self.joiner.add(audio, piece.end, piece is self.pieces[-1])
 
 
 class Synthesizer:
-    """A model that speaks, with the settings that all its utterances share."""
+    """A speech synthesis model with the settings shared by its utterances."""
 
     def __init__(
         self, bundle: Bundle, generation: Generation, denoise: bool = False, options: Mapping[str, Any] | None = None
     ):
-        """`denoise` asks for clean speech after noisy voices, of models that have learned that. `options` go to the
-        model's `speak`."""
+        """`denoise`: generate clean speech from noisy voices, for models that have learned it. `options`: keyword
+        arguments of the model's `speak`."""
         self.bundle, self.generation, self.denoise = bundle, generation, denoise
         self.options = dict(options or {})
 
     def learned(self, utterance: Utterance) -> Utterance:
-        """The utterance without settings that the model has not learned."""
+        """Return the utterance without options that the model has not learned."""
         return utterance
 
     def plan(self, utterance: Utterance, finish: bool = True, early: bool = False) -> SpeechPlan:
-        """Pieces of `stream`, for a caller that batches them itself (`synthesize`)."""
+        """Return the plan of `stream`, for callers that call `synthesize` themselves."""
         return SpeechPlan(self.learned(utterance), self.bundle, self.generation, finish, early)
 
     def speak(self, utterances: Sequence[Utterance], finish: bool = True) -> Iterator[Speech]:
-        """Each utterance spoken, in their order.
+        """Yield the speech of each utterance, in order.
 
-        Long texts are spoken in pieces (see `stentor.tasks.speak.chunks`); without a voice, the first piece is the
-        voice of the others. An utterance does not depend on the others: it has a seed of its own, and its pieces have
-        consecutive ones. With `finish` silence at the ends of pieces is trimmed to 0.1 s and faded, long silence in
-        them shortened (not where a duration was asked for), and the level of each is that of ordinary speech, or of the
-        recording of a quieter voice; without, it is as the codec gives it.
+        Long texts are synthesized in pieces (see `stentor.tasks.speak.chunks`); without a voice, the first piece is the
+        reference of the others. An utterance does not depend on the others: it has its own seed, and its pieces have
+        consecutive seeds. With `finish`, silence at the ends of pieces is trimmed to 0.1 s and faded, long silence is
+        shortened (unless a duration was given), and each piece gets the level of normal speech, or of the reference if
+        it is quieter. Without `finish`, the audio is exactly what the codec returns.
         """
         jobs = [self.plan(utterance, finish) for utterance in utterances]
-        # Pieces that need no codes of other pieces go together.
+        # Pieces that do not need the codes of other pieces are synthesized together.
         self.synthesize([(job, piece) for job in jobs for group in job.groups()[:1] for piece in group])
         self.synthesize([(job, piece) for job in jobs for piece in job.pieces if piece.codes is None])
         for job in jobs:
@@ -117,11 +115,10 @@ class Synthesizer:
             yield Speech(audio, job.codec.sample_rate, codes, [piece.text for piece in job.pieces], job.seed)
 
     def stream(self, utterance: Utterance, finish: bool = True, early: bool = True) -> Iterator[Speech]:
-        """One utterance, piece by piece: laid end to end their audio is what `speak` gives for the same pieces, sample
-        by sample. No more than `TOGETHER` pieces are held.
+        """Yield one utterance piece by piece. The concatenated audio equals that of `speak` for the same pieces, sample
+        by sample. At most `TOGETHER` pieces are in memory.
 
-        With `early` the first pieces are short, and each is given as soon as it is made; without, the pieces are those
-        of `speak`.
+        With `early`, the first pieces are short and each is yielded when ready; otherwise they are those of `speak`.
         """
         job = self.plan(utterance, finish, early)
         size = 1 if early else TOGETHER
@@ -135,7 +132,7 @@ class Synthesizer:
                     piece.codes = None
 
     def synthesize(self, pieces: Sequence[tuple[SpeechPlan, SpeechPiece]]) -> None:
-        """Make the codes of pieces, of any plans, together; none depends on the others."""
+        """Generate the codes of pieces of any plans together; none depends on the others."""
         if not pieces:
             return
         model: Any = self.bundle.model
@@ -158,7 +155,7 @@ def _plan(
     def seconds(part: str) -> float:
         return estimate(part, reference_text, reference_seconds, utterance.speed, processor.pace)
 
-    # In the case that it was written in: capitals tell where sentences begin.
+    # Keep the case of the text: capitals show where sentences begin.
     unknown = spelled(utterance.text, bundle)[1]
     text = "".join(c for c in utterance.text if c not in unknown)
     ramp = [length for length in RAMP if early and length < generation.chunk_duration]
@@ -170,7 +167,7 @@ def _plan(
         most = MOST * generation.chunk_duration if len(parts) > 1 else float("inf")
         frames = [frames_of(min(seconds(text), most), frame_rate) for text, _ in parts]
     else:
-        # Shared out by weight, all of it.
+        # Divide the whole duration by weight.
         weights = [weight(text) for text, _ in parts]
         shares = list(itertools.accumulate(weights if any(weights) else [1.0] * len(parts), initial=0.0))
         ends = [int(duration * frame_rate * share / shares[-1] + 1e-9) for share in shares]
@@ -185,12 +182,11 @@ def estimate(
     speed: float = 1.0,
     pace: SpeakingRate | None = None,
 ) -> float:
-    """Seconds that a text takes, by the weights of its characters as in OmniVoice (arXiv 2604.00688), at the pace of a
-    reference where there is one, `speed` times as fast.
+    """Estimate the seconds that a text takes from the weights of its characters, as OmniVoice does (arXiv 2604.00688).
 
-    `pace` is that of the records that a model was trained on. Without it texts take as long as their weight says, and
-    estimates d below 2 s become 2 (d / 2) ** (1/3) s, before `speed` counts. A reference text without any weight tells
-    nothing.
+    The speaking rate is that of the reference if given, otherwise `pace`, that of the training records. Without `pace`,
+    estimates d below 2 s become 2 (d / 2) ** (1/3) s. The result is divided by `speed`. A reference text without any
+    weight is ignored.
     """
     usual = pace or SpeakingRate(0.0, 1.0 / weight(PACE_TEXT))
     seconds = usual.seconds(text)
@@ -202,5 +198,5 @@ def estimate(
 
 
 def frames_of(seconds: float, frame_rate: float) -> int:
-    """Whole frames of a duration, at least one; a remainder is cut off, as OmniVoice does."""
+    """Return the whole frames of a duration, at least one, rounded down as OmniVoice does."""
     return max(1, int(seconds * frame_rate + 1e-9))

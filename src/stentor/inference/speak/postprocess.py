@@ -1,4 +1,4 @@
-"""Postprocessing of synthetic speech: silence at its ends and within, fades, pauses between pieces, loudness."""
+"""Postprocessing of synthetic speech: silence, fades, pauses between pieces, and loudness."""
 
 import itertools
 
@@ -7,28 +7,28 @@ import numpy as np
 from stentor.data.activity import join_spans, loud_spans
 
 MARGIN = 0.1
-"""Seconds of silence, faded in and out, that are left or added before and after speech."""
+"""Seconds of faded silence kept or added before and after speech."""
 SEAM = 0.005
-"""Seconds that are faded where pieces meet without a pause."""
+"""Seconds of the cross-fade between pieces without a pause."""
 LEVEL, PEAK = 0.1, 0.95
-"""Root mean square of the loud parts, and the largest sample, that speech is given."""
+"""Root mean square of the loud parts and largest sample of the result."""
 MOST_GAIN = 4.0
-"""Gain of a piece relative to the first one."""
+"""Maximum ratio of the gain of a piece to the gain of the first piece, in both directions."""
 KNEE = 0.8
-"""Where the limiter begins."""
+"""Level at which the limiter begins."""
 LIMITED = 4
-"""Number of times that the gain of a piece is corrected, as the limiter reduces it again."""
+"""Number of times the gain of a piece is adjusted, because the limiter reduces the level again."""
 LONGEST_SILENCE = 1.0
-"""Seconds of silence within speech; OmniVoice keeps half a second at either side."""
+"""Maximum seconds of silence within speech; OmniVoice keeps half a second on either side."""
 AFTER_PARAGRAPH, AFTER_SENTENCE, AFTER_CLAUSE, AFTER_WORD = 0.6, 0.35, 0.2, 0.1
-"""Seconds between pieces, by what ends there; the margins are part of it."""
+"""Seconds between pieces, including the margins, by the kind of end."""
 ENDS = tuple(".!?…。！？｡।॥؟۔።။។")
 COMMAS = tuple(",;:—–،؛，；：、､")
 
 
 def trim_silence(audio: np.ndarray, rate: int) -> np.ndarray:
-    """Float32 [samples] with just `MARGIN` seconds of fading silence before and after speech; audio without
-    anything loud enough to be speech is only faded."""
+    """Return float32 [samples] with exactly `MARGIN` seconds of faded silence before and after speech; audio without
+    speech is only faded."""
     margin = round(MARGIN * rate)
     spans = loud_spans(audio, rate)
     first = round(spans[0][0] * rate) if spans else margin
@@ -39,7 +39,7 @@ def trim_silence(audio: np.ndarray, rate: int) -> np.ndarray:
 
 
 def shorten_silence(audio: np.ndarray, rate: int) -> np.ndarray:
-    """Float32 [samples] with silences within speech of no more than `LONGEST_SILENCE` seconds: their middle goes."""
+    """Return float32 [samples] with silences within speech cut to at most `LONGEST_SILENCE` seconds."""
     spans = join_spans(loud_spans(audio, rate), LONGEST_SILENCE)
     out, seam, half = audio, round(SEAM * rate), LONGEST_SILENCE / 2
     for (_, before), (after, _) in reversed(list(itertools.pairwise(spans))):
@@ -48,11 +48,12 @@ def shorten_silence(audio: np.ndarray, rate: int) -> np.ndarray:
 
 
 class Joiner:
-    """Joins the pieces of one utterance, which come one by one.
+    """Joins the pieces of one utterance, which arrive one by one.
 
-    With `pauses` (not where a duration was asked for) each is trimmed, and after it there is as much silence as its
-    punctuation asks for; where a sentence continues, the silence around the cut is cross-faded. All pieces have the
-    level of the first one, which is `level`, an RMS, as far as its peak allows."""
+    With `pauses` (off if a duration was given), each piece is trimmed and followed by silence that depends on its
+    punctuation; within a sentence, the silence around the cut is cross-faded. All pieces get the level of the first
+    one, which is the RMS `level` as far as its peak allows.
+    """
 
     def __init__(self, rate: int, pauses: bool = True, level: float = LEVEL):
         self.rate, self.pauses, self.level = rate, pauses, level
@@ -60,8 +61,8 @@ class Joiner:
         self.rest = np.zeros(0, np.float32)
 
     def add(self, audio: np.ndarray, text: str, last: bool) -> np.ndarray:
-        """Float32 [samples] that are complete with the next piece, float32 [samples], of which the end of its text is
-        given."""
+        """Add the next piece, float32 [samples], with the end of its text, and return the float32 [samples] that are
+        now complete."""
         if not self.pauses:
             return _faded(self._levelled(audio), round(SEAM * self.rate), round(SEAM * self.rate))
         piece = self._levelled(trim_silence(shorten_silence(audio, self.rate), self.rate))
@@ -86,7 +87,7 @@ class Joiner:
 
 
 def pause_after(text: str) -> float:
-    """Seconds of silence that the end of a text asks for."""
+    """Return the seconds of silence after the end of a text."""
     ended = text.rstrip().rstrip("\"'”’»)]」』")
     if text.endswith("\n"):
         return AFTER_PARAGRAPH
@@ -94,7 +95,7 @@ def pause_after(text: str) -> float:
 
 
 def loudness(audio: np.ndarray) -> float:
-    """RMS of [samples] over what is loud: within 40 dB of the loudest 20 ms (at 24 kHz). 0 of silence."""
+    """Return the RMS of [samples] over the loud parts, within 40 dB of the loudest 20 ms (at 24 kHz); 0 for silence."""
     size = 480
     frames = np.pad(audio, (0, -len(audio) % size)).reshape(-1, size)
     power = np.square(frames, dtype=np.float64).mean(1)
@@ -103,7 +104,7 @@ def loudness(audio: np.ndarray) -> float:
 
 
 def _limited(audio: np.ndarray) -> np.ndarray:
-    """Peaks beyond `PEAK` bent below it, and what is under `KNEE` left as it is."""
+    """Compress peaks to below `PEAK`; samples under `KNEE` are unchanged."""
     size = np.abs(audio)
     if size.max(initial=0.0) <= PEAK + 1e-6:
         return audio
@@ -112,20 +113,20 @@ def _limited(audio: np.ndarray) -> np.ndarray:
 
 
 def _overlapped(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The sum of the end of a piece and the beginning of the next, both faded already."""
+    """Return the sum of the end of a piece and the beginning of the next, both already faded."""
     out = after.copy()
     out[: len(before)] += before[: len(out)]
     return out
 
 
 def _crossfade(before: np.ndarray, after: np.ndarray, size: int) -> np.ndarray:
-    """One after the other, overlapping by so many samples."""
+    """Concatenate two arrays with a cross-fade of `size` samples."""
     seam = _faded(before[-size:], 0, size) + _faded(after[:size], size, 0)
     return np.concatenate([before[:-size], seam, after[size:]])
 
 
 def _faded(audio: np.ndarray, before: int, after: int) -> np.ndarray:
-    """Half a cosine over so many samples at each end."""
+    """Fade `before` and `after` samples at the ends with half a cosine."""
     out = audio.astype(np.float32, copy=True)
     before, after = min(before, len(out)), min(after, len(out))
     if before:

@@ -1,4 +1,4 @@
-"""Speaker: a model that speaks, with the settings that all its utterances share."""
+"""Speaker: a speech synthesis model with the settings shared by its utterances."""
 
 import difflib
 import logging
@@ -24,13 +24,13 @@ from stentor.text.verbalize import normalize
 
 log = logging.getLogger("stentor")
 LONGEST_INSTRUCT = 500
-"""Characters."""
+"""Maximum number of characters of an instruct."""
 OF_CALLS = frozenset({"compile", "batch_tokens"})
-"""Keyword arguments of a model's `speak` that may stand among generation settings."""
+"""Keyword arguments of a model's `speak` that are allowed among generation settings."""
 
 
 class Speaker(Synthesizer):
-    """Prepares utterances and synthesizes them. References and voices are read once each."""
+    """Prepares and synthesizes utterances; see `Model.speaker`. Each reference and voice is read once."""
 
     def __init__(
         self,
@@ -43,28 +43,30 @@ class Speaker(Synthesizer):
         denoise: bool | None = None,
         remark: Remark | None = None,
     ):
-        """Raises ConfigError for wrong values, and where normalisation is not installed.
+        """Raises ConfigError for invalid values, and for `normalize` if its package is not installed.
 
         Args:
-            training: the config that the model was trained with; empty for a published model.
-            generation: keys of the section `generation` in the place of the model's own, and keyword arguments of its
-                `speak` (`compile`, `batch_tokens`).
-            recognizer: the model that transcribes references without a text.
-            normalize: write numbers in words.
-            denoise: ask for clean speech after noisy voices (default: of models that have learned it).
-            remark: called with sentences for a person; the default is the log.
+            bundle: the model and its processor.
+            task: the task of the model.
+            training: config of the training; empty for a published model.
+            generation: keys of the section `task.generation` that override the model's, and keyword arguments of the
+                model's `speak` (`compile`, `batch_tokens`).
+            recognizer: model that transcribes references without a transcript.
+            normalize: convert numbers, dates and amounts to words.
+            denoise: generate clean speech from noisy voices; by default if the model has learned it.
+            remark: function called with messages for the user; by default they are logged.
         """
         settings = dict(generation or {})
         if bundle.codebooks is None and (unused := sorted(settings.keys() - OF_TEXTS - OF_CALLS)):
             raise ConfigError(
-                f"{unused[0]}: this model makes one frame after the other and has no such setting; `model.generation` "
-                "has those that it has."
+                f"{unused[0]}: this model generates one frame at a time and has no such setting. Its settings are in "
+                "`model.generation`."
             )
         options = {key: settings.pop(key) for key in OF_CALLS & settings.keys()}
         self.task, self.published = task, not training
         self.codec = bundle.processor.codec  # type: ignore[attr-defined]
         self.model_section: Mapping[str, Any] = training.get("model", {})
-        # A model that never saw the token for it is confused by it.
+        # A model that never saw the token for denoising is confused by it.
         learned = self.published or bool(self.model_section.get("from"))
         denoise = learned if denoise is None else denoise
         super().__init__(bundle, _generation(task.generation, settings), denoise, options)
@@ -76,7 +78,7 @@ class Speaker(Synthesizer):
         if recognizer is not None:
             self._transcribe = transcriber(recognizer, str(next(bundle.model.parameters()).device))
         self.voices: Path | None = None
-        """Folder of the voices that travel with the model."""
+        """Folder of the voices that are saved with the model."""
         self._voices: dict[tuple[str, ...], Voice] = {}
         self._warned: set[str] = set()
 
@@ -95,7 +97,14 @@ class Speaker(Synthesizer):
         rate: int | None = None,
         language: str | None = None,
     ) -> Voice:
-        """The voice of a reference; of a file, read once. See `stentor.inference.speak.reference.make_voice`."""
+        """Return the voice of a reference recording.
+
+        Args:
+            reference: file, or array [samples] or [channels, samples] at `rate` Hz.
+            text: transcript of the reference; if None, the `recognizer` transcribes it.
+            language: code of its language, such as `en`.
+
+        Raises AudioError for an unusable recording, and ConfigError without transcript and recognizer."""
         key, language = None, known_code(language) if language else None
         if isinstance(reference, (str, Path)):
             key = ("reference", str(reference), text or "", language or "")
@@ -110,11 +119,10 @@ class Speaker(Synthesizer):
         return voice
 
     def prepare(self, utterance: Utterance) -> Utterance:
-        """The utterance checked, with its text normalised and its voice loaded. Raises ConfigError, DataError and
-        AudioError."""
+        """Check an utterance, normalize its text and load its voice. Raises ConfigError, DataError and AudioError."""
         voice, reference, text = utterance.voice, utterance.reference, utterance.text
         if reference is None and utterance.reference_text is not None:
-            raise ConfigError("There is a text of a reference, but no reference: give --reference with the recording.")
+            raise ConfigError("A transcript of a reference is given, but no reference: give --reference.")
         if reference is not None and voice is not None:
             raise ConfigError("Give a reference or a saved voice, not both.")
         language = self._language(utterance.language)
@@ -137,7 +145,7 @@ class Speaker(Synthesizer):
         return replace(utterance, voice=voice, reference=None)
 
     def holds(self, voice: Voice | str | Path | None) -> bool:
-        """Whether a voice needs no codec any more: it was loaded and checked."""
+        """Return whether a voice is already loaded and checked, so that the codec is not needed."""
         return not isinstance(voice, (str, Path)) or self._saved(voice) in self._voices
 
     def _saved(self, voice: str | Path) -> tuple[str, ...]:
@@ -151,17 +159,17 @@ class Speaker(Synthesizer):
         told = replace(utterance, **self.task.learned_style(utterance.language, utterance.instruct, self.model_section))
         for name, ratio in (("language", self.task.language_ratio), ("instruct", self.task.instruct_ratio)):
             if vars(utterance)[name] != vars(told)[name]:
-                self._warn_once(f"This model was never told a record's {name} in training: it is left out.")
+                self._warn_once(f"This model was trained without the {name} of records: it is ignored.")
             elif not ratio and vars(utterance)[name]:
                 self._warn_once(
-                    f"This model was fine-tuned without the {name} of its records (`task.{name}_ratio: 0`): it knows "
-                    "what the model that it began from learned of them, and may have forgotten some of it."
+                    f"This model was fine-tuned without the {name} of records (`task.{name}_ratio: 0`): it only knows "
+                    "what the original model had learned, and may have forgotten some of it."
                 )
         if self.task.only_instruct_ratio == 1 and not self.model_section.get("from"):
             if told.instruct is not None and told.voice is not None:
                 self._warn_once(
-                    "This model never had a recording beside an instruct in training (`task.only_instruct_ratio: 1`): "
-                    "give one of the two."
+                    "This model was never trained with a reference and an instruct together "
+                    "(`task.only_instruct_ratio: 1`): give only one of the two."
                 )
             told = replace(told, follows=told.instruct is None)
         return told
@@ -176,11 +184,11 @@ class Speaker(Synthesizer):
             sentence = unknown_language(language)
             if self.published:
                 raise ConfigError(sentence)
-            self._warn_once(f"{sentence} It is taken as it is, for a model that was trained with it.")
+            self._warn_once(f"{sentence} It is used unchanged, in case the model was trained with it.")
             self._warn_unknown("language", language)
             return language
         if self.published and not row.omnivoice:
-            self._warn_once(f"The model was not trained on {row.name} ({row.code}): it speaks as without a language.")
+            self._warn_once(f"The model was not trained on {row.name} ({row.code}): the language is ignored.")
             return None
         self._warn_unknown("language", row.code)
         return row.code
@@ -188,8 +196,8 @@ class Speaker(Synthesizer):
     def _instruct(self, instruct: str, text: str) -> str | None:
         if len(instruct) > LONGEST_INSTRUCT:
             raise ConfigError(
-                f"The instruct has {len(instruct):,} characters, and {LONGEST_INSTRUCT} are the most: describe the "
-                "voice in a few words."
+                f"The instruct has {len(instruct):,} characters; the limit is {LONGEST_INSTRUCT}. Describe the voice "
+                "in a few words."
             )
         designed = self.published and self.bundle.codebooks is not None  # other models have words of their own
         instruct = resolve(instruct, text) if designed else instruct.strip()
@@ -197,20 +205,20 @@ class Speaker(Synthesizer):
             raise ConfigError("The instruct is empty: describe the voice, or leave it out.")
         known = self.bundle.traits.instructs
         if known == []:
-            self._warn_once("No record that this model was trained on had an instruct: it is left out.")
+            self._warn_once("This model was trained on records without an instruct: it is ignored.")
             return None
         if known is not None and self.task.instruct_from is not None and instruct not in known:
             close = difflib.get_close_matches(instruct, known, 1)
             raise ConfigError(
-                f"This model knows voices by the {self.task.instruct_from} of its records, and {instruct!r} is not "
-                f"among them{f' (did you mean {close[0]!r}?)' if close else ''}: known are {join_names(known)}."
+                f"This model has no voice {instruct!r}{f' (did you mean {close[0]!r}?)' if close else ''}. Its voices "
+                f"are the values of {self.task.instruct_from} in its training records: {join_names(known)}."
             )
         self._warn_unknown("instruct", instruct)
         return instruct
 
     def _warn_unknown(self, name: str, text: str) -> None:
         if unknown := spelled(text, self.bundle)[1]:
-            self._warn_once(f"This model does not know {printed(unknown)} in the {name} {text!r}, and leaves it out.")
+            self._warn_once(f"This model does not know {printed(unknown)} in the {name} {text!r} and skips it.")
 
     def _warn_once(self, sentence: str) -> None:
         if sentence not in self._warned:

@@ -1,8 +1,8 @@
-"""Voice files: the codec tokens of a reference and its text.
+"""Voice files: the codec tokens and the transcript of a reference.
 
-A voice file is two: NAME.safetensors with the tensor `codes` and NAME.json with everything else (format version 1).
-OmniVoice's voice clone prompts, NAME.pt, are read as well. Voices in the folder `voices` of an export travel with the
-model, and are known by their names alone.
+A voice is saved as two files: NAME.safetensors with the tensor `codes` and NAME.json with everything else (format
+version 1). Voice clone prompts of OmniVoice, NAME.pt, can be read too. Voices in the folder `voices` of an export are
+saved with the model and found by name.
 """
 
 import json
@@ -21,36 +21,38 @@ from stentor.models.codecs.base import AudioCodec
 FORMAT, VERSION = "stentor-voice", 1
 SUFFIXES = (".safetensors", ".json")
 VOICES = "voices"
-"""Folder of an export whose voices are the model's."""
+"""Folder of an export with the voices of the model."""
 SHAPE = ("type", "sample_rate", "frame_rate", "codebooks", "vocabulary")
-"""Description of a codec that is saved."""
+"""Properties of the codec that are saved."""
 SAME_CODEC = 0.9
-"""Share of a test sound's codes in the first codebook that two devices' versions of one codec have in common."""
+"""Minimum share of equal codes of a test sound, in the first codebook, for the same codec on two devices."""
 
 
 @dataclass(frozen=True)
 class Voice:
-    """A reference: the prompt that a model continues."""
+    """A cloned voice: the codes and the transcript of a reference, which the model continues."""
 
     codes: np.ndarray
-    """Integers [codebooks, frames] of the model's codec."""
+    """Codes of the model's codec, integers [codebooks, frames]."""
     text: str
-    """Their text."""
+    """Transcript of the reference."""
     language: str | None = None
+    """Code of its language, such as `en`."""
     source: str | None = None
-    """Where it came from, for people."""
+    """Origin of the reference, for display."""
     rms: float | None = None
-    """Root mean square of the speech in the reference, as it was recorded."""
+    """Root mean square of the speech in the reference before its level was changed."""
 
     @property
     def frames(self) -> int:
+        """Number of frames of the codes."""
         return int(self.codes.shape[1])
 
 
 def save_voice(voice: Voice, path: str | Path, codec: AudioCodec) -> Path:
-    """Write a voice for models with this codec; answers the path of the JSON. A folder that is not there is made.
+    """Save a voice for models with this codec and return the path of the JSON file. Creates the folder if needed.
 
-    Raises ConfigError when the files cannot be written.
+    Raises ConfigError if the files cannot be written.
     """
     from safetensors.numpy import save_file
 
@@ -77,10 +79,9 @@ def save_voice(voice: Voice, path: str | Path, codec: AudioCodec) -> Path:
 
 
 def load_voice(name: str | Path, codec: AudioCodec, folder: Path | None = None) -> Voice:
-    """A voice that `save_voice` or OmniVoice wrote: one of `folder` by its name, or any by its path, with or without an
-    ending.
+    """Load a voice of `save_voice` or OmniVoice: one in `folder` by name, or any by path, with or without suffix.
 
-    Raises ConfigError when there is none or it is of another codec, and DataError when it is damaged.
+    Raises ConfigError if it does not exist or has another codec, and DataError if it is damaged.
     """
     base = find_voice(name, folder)
     if base.suffix == voice_clone_prompt.SUFFIX:
@@ -90,8 +91,8 @@ def load_voice(name: str | Path, codec: AudioCodec, folder: Path | None = None) 
     if shape != _shape(codec) or not _alike(metadata["codec"]["test"], _test(codec)):
         source = metadata["source"]
         raise ConfigError(
-            f"The voice {base} was made with {_codec_name(shape)}, this model has {_codec_name(_shape(codec))}"
-            f"{', fitted on other audio' if shape == _shape(codec) else ''}: save it again for this model, from its "
+            f"The voice {base} was made with {_codec_name(shape)}, but this model has {_codec_name(_shape(codec))}"
+            f"{', fitted on other audio' if shape == _shape(codec) else ''}: save it again for this model from its "
             f"reference{f' ({source})' if source else ''}."
         )
     voice = Voice(codes, metadata["text"], metadata["language"], metadata["source"], metadata.get("rms"))
@@ -99,8 +100,8 @@ def load_voice(name: str | Path, codec: AudioCodec, folder: Path | None = None) 
 
 
 def find_voice(name: str | Path, folder: Path | None = None) -> Path:
-    """Where a voice is: the path of a prompt of OmniVoice's, else that of a voice file without its ending. A name that
-    is no path is looked for in `folder` first. Raises ConfigError, with the voices that there are."""
+    """Return the path of a voice: that of an OmniVoice prompt, or that of a voice file without suffix. A bare name is
+    searched for in `folder` first. Raises ConfigError, with the known voices, if there is none."""
     path = Path(name)
     places = [folder / path] if folder is not None and path.name == str(name) else []
     for place in (*places, path):
@@ -113,16 +114,16 @@ def find_voice(name: str | Path, folder: Path | None = None) -> Path:
         if prompt.is_file():
             return prompt
         if len(missing) == 1:
-            raise ConfigError(f"The voice {name} is not all there: {missing[0]} is missing. Save it again.")
+            raise ConfigError(f"The voice {name} is incomplete: {missing[0]} is missing. Save it again.")
     known = dict.fromkeys([*voice_names(folder), *(str(path.parent / n) for n in voice_names(path.parent))])
     raise ConfigError(
-        f"There is no voice {name}; {f'known are {join_names(list(known))}' if known else 'none is known'}. "
-        "--save-voice makes one from a reference."
+        f"There is no voice {name}. {f'Known voices: {join_names(list(known))}' if known else 'No voices are saved'}. "
+        "Create one from a reference with --save-voice."
     )
 
 
 def voice_names(folder: Path | None) -> list[str]:
-    """Names of the voices in a folder, sorted; none where there is no such folder."""
+    """Return the sorted names of the voices in a folder; an empty list if the folder does not exist."""
     if folder is None or not folder.is_dir():
         return []
     saved = {p.stem for p in folder.glob("*.safetensors") if p.with_suffix(".json").is_file()}
@@ -130,8 +131,8 @@ def voice_names(folder: Path | None) -> list[str]:
 
 
 def describe_voice(path: Path) -> dict[str, Any]:
-    """`name`, `seconds`, `language`, `codec` and `text` of a voice, by its path, of any codec. Raises as `load_voice`
-    does."""
+    """Return `name`, `seconds`, `language`, `codec` and `text` of a voice of any codec, given its path. Raises the
+    errors of `load_voice`."""
     base = find_voice(path)
     if base.suffix == voice_clone_prompt.SUFFIX:
         codes, text, _ = _read_prompt(base)
@@ -143,7 +144,7 @@ def describe_voice(path: Path) -> dict[str, Any]:
 
 
 def _read(base: Path) -> tuple[np.ndarray, dict[str, Any]]:
-    """Codes and metadata of a voice file."""
+    """Return the codes and the metadata of a voice file."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -154,7 +155,7 @@ def _read(base: Path) -> tuple[np.ndarray, dict[str, Any]]:
         version = metadata["version"]
         if version != VERSION:
             raise ConfigError(
-                f"The voice {base} is of format version {version}, of a newer Stentor; this one reads {VERSION}."
+                f"The voice {base} has format version {version} of a newer Stentor; this version reads {VERSION}."
             )
         codec = metadata["codec"]
         texts = (codec["type"], metadata["text"], metadata["language"] or "", metadata["source"] or "")
@@ -164,7 +165,7 @@ def _read(base: Path) -> tuple[np.ndarray, dict[str, Any]]:
             raise ValueError
         return load_file(_with(base, ".safetensors"))["codes"], metadata
     except (ValueError, KeyError, TypeError, AttributeError, OSError, SafetensorError):
-        raise DataError(f"The voice {base} is damaged, or no voice at all: save it again with --save-voice.") from None
+        raise DataError(f"The voice {base} is damaged or not a voice file: save it again with --save-voice.") from None
 
 
 def _read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
@@ -173,21 +174,21 @@ def _read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}): check its permissions.") from None
     except ValueError as error:
-        raise DataError(f"{path} {error}, or make a voice of a recording with --save-voice.") from None
+        raise DataError(f"{path} {error}, or create a voice from a recording with --save-voice.") from None
 
 
 def _from_prompt(path: Path, codec: AudioCodec) -> Voice:
     codes, text, rms = _read_prompt(path)
     if codec.type != voice_clone_prompt.CODEC:
         raise ConfigError(
-            f"{path} is a VoiceClonePrompt of OmniVoice, made with the codec {voice_clone_prompt.CODEC}; this model "
-            f"has {_codec_name(_shape(codec))}: make a voice for it from the reference, with --save-voice."
+            f"{path} is a VoiceClonePrompt of OmniVoice with the codec {voice_clone_prompt.CODEC}, but this model has "
+            f"{_codec_name(_shape(codec))}: create a voice from the reference with --save-voice."
         )
     return _checked(Voice(codes[: codec.codebooks], text.strip(), source=str(path), rms=rms), path, codec)
 
 
 def _checked(voice: Voice, path: Path, codec: AudioCodec) -> Voice:
-    """The voice, with codes of the codec's type. Raises DataError when they are not the codec's."""
+    """Return the voice with codes of the codec's type. Raises DataError if they do not fit the codec."""
     try:
         codec.check(voice.codes)
     except AudioError as error:
@@ -196,7 +197,7 @@ def _checked(voice: Voice, path: Path, codec: AudioCodec) -> Voice:
 
 
 def voice_file(path: str | Path) -> Path:
-    """The file that tells of a saved voice, by its name with or without an ending."""
+    """Return the JSON file of a saved voice, given its path with or without suffix."""
     return _with(_base(path), ".json")
 
 
@@ -224,8 +225,8 @@ def _codec_name(shape: dict[str, Any]) -> str:
 
 
 def _test(codec: AudioCodec) -> list[int]:
-    """First codebook of one second of a fixed test sound: it differs between codecs of one kind that were fitted or
-    trained on different audio."""
+    """Return the first codebook of one second of a fixed test sound, which differs between codecs of one type that were
+    fitted or trained on different audio."""
     time = np.arange(codec.sample_rate) / codec.sample_rate
     noise = np.random.default_rng(0).standard_normal(len(time))
     glide = np.sin(2 * np.pi * (100 * time + 1500 * time**2)) + 0.5 * np.sin(2 * np.pi * 220 * time)

@@ -1,8 +1,8 @@
-"""Voice clone prompts: the files that OmniVoice's `VoiceClonePrompt.save` writes.
+"""Voice clone prompts: the files of `VoiceClonePrompt.save` of OmniVoice.
 
 Such a file is a zip of torch.save: `NAME/data.pkl`, a program for a small stack machine, and `NAME/data/0`, the numbers
-of the codes. The program is not run: its steps are read with `pickletools`, only those that put plain values and one
-table of integers together are known, and nothing in it is imported or called.
+of the codes. The program is not run: its steps are read with `pickletools`, only steps that build plain values and one
+table of integers are allowed, and nothing in it is imported or called.
 """
 
 import pickletools
@@ -16,17 +16,17 @@ import numpy as np
 
 SUFFIX = ".pt"
 CODEC = "higgs_audio_v2"
-"""The codec that all such prompts are made with."""
+"""Codec of all such prompts."""
 FRAME_RATE = 25.0
-"""Hz, of that."""
+"""Frame rate of the codec in Hz."""
 VERSION = 1
 KEYS = ("format_version", "ref_audio_tokens", "ref_text", "ref_rms")
 PROMPT = "a VoiceClonePrompt of OmniVoice"
 MOST_BYTES = 1 << 24
-"""Limit of one file within the zip: an hour of codes has less."""
+"""Maximum bytes of one file in the zip; an hour of codes has fewer."""
 REBUILD, ORDERED = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
 DAMAGED = (ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError)
-"""Exceptions for damaged files, besides ValueError."""
+"""Exceptions that a damaged file may raise, besides ValueError."""
 STORAGES = {
     "torch LongStorage": "<i8",
     "torch IntStorage": "<i4",
@@ -37,9 +37,9 @@ STORAGES = {
 
 
 def read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
-    """(codes, integers [codebooks, frames]; their text; root mean square of the reference) of a file.
+    """Read a file: (codes, integers [codebooks, frames]; their transcript; root mean square of the reference).
 
-    Raises OSError, and ValueError for what is no such file: what it is instead, and how to fix it.
+    Raises OSError, and ValueError for other files, with what the file is and how to fix it.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -60,16 +60,16 @@ def read_prompt(path: Path) -> tuple[np.ndarray, str, float]:
     except (zipfile.BadZipFile, zlib.error):
         raise ValueError(_broken(path)) from None
     except (*DAMAGED, ValueError) as error:
-        raise ValueError(f"holds something else than {PROMPT} ({error}): give one that OmniVoice saved") from None
+        raise ValueError(f"is not {PROMPT} ({error}): give one that OmniVoice saved") from None
     return codes, text, float(rms)
 
 
 def _broken(path: Path) -> str:
-    """Description of a file that is not a zip, and how to fix it."""
+    """Return the error message for a file that is not a readable zip, with how to fix it."""
     with path.open("rb") as file:
         start = file.read(2)
     if start and start != b"PK":
-        return f"is no torch file (of version 1.6 or later), and so not {PROMPT}: give one that OmniVoice saved"
+        return f"is not a torch file (version 1.6 or later), so it is not {PROMPT}: give one that OmniVoice saved"
     state = "is empty" if not start else "is damaged" if zipfile.is_zipfile(path) else "is cut short"
     return f"{state}: copy it again"
 
@@ -81,7 +81,7 @@ def _bytes(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _values(program: bytes, archive: zipfile.ZipFile, folder: str) -> Any:
-    """Object that the program of a file builds. Raises ValueError at a step that no prompt needs."""
+    """Return the values that the program of a file builds. Raises ValueError at a step that no prompt needs."""
     machine = _Machine(archive, folder)
     for step, value, _ in pickletools.genops(program):
         if step.name == "STOP":
@@ -93,7 +93,7 @@ def _values(program: bytes, archive: zipfile.ZipFile, folder: str) -> Any:
 
 
 class _Machine:
-    """The stack machine, with the steps that prompts need."""
+    """Stack machine with the steps that prompts need."""
 
     def __init__(self, archive: zipfile.ZipFile, folder: str):
         self.archive, self.folder = archive, folder
@@ -143,7 +143,7 @@ class _Machine:
 
 
 def _table(storage: np.ndarray, offset: int, size: tuple[int, int], strides: tuple[int, int]) -> np.ndarray:
-    """Rows and columns of numbers that lie one after the other. Raises IndexError beyond their end."""
+    """Return rows and columns of numbers from a flat storage. Raises IndexError beyond its end."""
     (rows, columns), (down, along) = size, strides
     if not 0 < rows * columns <= MOST_BYTES:
         raise ValueError("it has no codes, or more than any prompt")

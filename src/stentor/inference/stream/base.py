@@ -1,4 +1,4 @@
-"""Interface of streaming recognisers, and their events."""
+"""Interface of streaming recognisers and their events."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,76 +10,76 @@ from stentor.audio.activity import EnergyDetector
 from stentor.inference.vad import Detector
 
 Event = dict[str, Any]
-"""One of these, each with `time`, the seconds of audio that had come when it was known:
+"""One of the following, each with `time`, the seconds of audio received when the event was known:
 
-* `{"type": "word", "word", "start", "end", "confidence"}`: a word that stays; times are None where there are none; and
-  `speaker` of a stream with a diarizer;
-* `{"type": "partial", "text"}`: what follows the last word and may still change;
-* `{"type": "end_of_speech"}`: there has been no speech for a while. All that was said before is words.
+* `{"type": "word", "word", "start", "end", "confidence"}`: a final word; times are None if unknown; with `speaker` if
+  the stream has a diarizer;
+* `{"type": "partial", "text"}`: the text after the last word, which may still change;
+* `{"type": "end_of_speech"}`: a pause after speech. Everything said before it has become words.
 """
 
 
 class Hypothesis(ABC):
-    """State of a recogniser for one recording as it arrives."""
+    """The state of a recogniser for one live recording."""
 
     words: list[Event]
-    """Words that stay and were not taken yet: `word`, `start`, `end`, `confidence`."""
+    """Final words that have not been collected yet: `word`, `start`, `end`, `confidence`."""
     partial: str
-    """Words after them that may still change."""
+    """Text after the final words, which may still change."""
     seconds: float = 1.0
-    """Seconds of audio that its next step reads: its cost, where many take turns."""
+    """Seconds of audio that the next step reads: its cost when many streams take turns."""
     words_ended: bool = True
-    """Whether all that came before the last pause is among the words."""
+    """Whether everything before the last pause has become words."""
 
     @abstractmethod
     def add(self, samples: np.ndarray) -> None:
-        """More audio: float32 [samples] at the recogniser's rate."""
+        """Add audio, float32 [samples] at the recogniser's rate."""
 
     def pause(self) -> None:  # noqa: B027  # nothing, for recognisers whose words stay at other times
-        """No speech for a while, and perhaps speech has ended: no word continues after this moment."""
+        """Mark a short pause, after which speech may have ended: no word continues beyond it."""
 
     def flush(self) -> None:  # noqa: B027
-        """Speech has ended with the last pause: what was said becomes words, at once or when
-        `words_ended`; more may come."""
+        """Mark the end of speech at the last pause: everything said becomes words, now or when `words_ended` is set.
+        More audio may follow."""
 
     @abstractmethod
     def finish(self) -> None:
-        """There is no more audio."""
+        """Mark the end of the audio."""
 
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether `Recogniser.advance` has something to do for it."""
+        """Whether `Recogniser.advance` has work to do for it."""
 
 
 class Recogniser(ABC):
-    """A model with how it answers."""
+    """A model with its streaming settings."""
 
     rate: int
-    """Hz of the audio that it takes."""
+    """Sample rate of its audio in Hz."""
     delay: float = 1.0
     """Seconds from one answer to the next."""
     delays: tuple[float, float] = (0.1, 10.0)
-    """The least and the most that such a recogniser of its model can have."""
+    """Minimum and maximum delay that this kind of recogniser supports with its model."""
     timed: bool = True
     """Whether its words have times."""
     takes_language: bool = False
-    """Whether it accepts the spoken language."""
+    """Whether it takes the language of the speech."""
     policy = "chunks"
-    """Policy that decides that a word is final, as figures are labelled."""
+    """Name in results of the rule that makes a word final."""
     detector: Detector = EnergyDetector()
-    """Detector of speech and its end."""
+    """Speech detector."""
 
     def nearest(self, delay: float) -> float:
-        """The delay that such a recogniser can have which comes nearest to this one."""
+        """Return the supported delay that is nearest to `delay`."""
         least, most = self.delays
         return min(max(delay, least), most)
 
     @abstractmethod
     def open(self) -> Hypothesis:
-        """Stream of another recording."""
+        """Return the hypothesis of a new recording."""
 
     @abstractmethod
     def advance(self, hypotheses: Sequence[Hypothesis]) -> None:
-        """One step for each of these, which are all `ready`; their results do not depend on the others. They may be
-        those of another such recogniser, of a copy of the model on the same device."""
+        """Do one step for each of these `ready` hypotheses; results do not depend on the others. They may come from
+        another recogniser of the same kind with a copy of the model on the same device."""

@@ -1,7 +1,7 @@
-"""Recognisers whose encoder hears chunk by chunk: CTC heads and transducers.
+"""Streaming recognisers with a chunked encoder: CTC heads and transducers.
 
-Letters of a CTC head and tokens of a transducer stay as they are written, and words when the next one begins or speech
-ends. Greedy label looping of a transducer continues where it was at the end of the last chunk.
+Tokens are final when they are written; words are final when the next one begins or speech ends. Greedy label looping of
+a transducer continues from its state at the end of the last chunk.
 """
 
 from abc import abstractmethod
@@ -24,7 +24,7 @@ NO_LIMIT = 1 << 62
 
 
 class ChunkedHypothesis(TokenWords, Hypothesis):  # type: ignore[override]  # what it writes is read only
-    """Tokens that stay as they are written, from the chunks of a recording."""
+    """Final tokens from the chunks of a recording."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class ChunkedHypothesis(TokenWords, Hypothesis):  # type: ignore[override]  # wh
         return self.audio.ready
 
     def after_chunk(self, frame: int) -> None:
-        """All is written up to this frame. Behind the last chunk the last word has ended."""
+        """Mark everything up to this frame as written. After the last chunk, the last word ends."""
         self.advance(frame)
         if self.audio.ended and not self.audio.ready:
             self.end()
 
 
 class ChunkedRecogniser(Recogniser):
-    """A model with an encoder that hears chunk by chunk."""
+    """A model with a chunked encoder."""
 
     def __init__(self, bundle: Bundle, chunk: float, reach: float):
         """`chunk` and `reach` in seconds; see `stentor.models.encoders.streaming`."""
@@ -79,11 +79,11 @@ class ChunkedRecogniser(Recogniser):
     @classmethod
     @abstractmethod
     def serves(cls, bundle: Bundle) -> bool:
-        """Whether it is for such a model."""
+        """Return whether it supports this model."""
 
 
 class CTCHypothesis(ChunkedHypothesis):
-    """The most likely path of a CTC head, of which it keeps the word that is being said."""
+    """Most likely path of a CTC head; keeps the tokens of the current word."""
 
     def __init__(self, audio: AudioStream, spell: Callable[[list[int]], str], blank: int = 0):
         super().__init__(audio, spell, self._seconds)
@@ -91,7 +91,7 @@ class CTCHypothesis(ChunkedHypothesis):
         self._heard = 0
 
     def read(self, classes: Sequence[int], log_probs: Sequence[float]) -> None:
-        """The most likely class of each of the next frames, and its log-probability."""
+        """Add the most likely class of each of the next frames, and its log-probability."""
         for c, log_prob in zip(classes, log_probs, strict=True):
             self._heard, tokens = self._heard + 1, self.tokens
             if c == self._last != self.blank and tokens:
@@ -108,7 +108,7 @@ class CTCHypothesis(ChunkedHypothesis):
 
 
 class CTCRecogniser(ChunkedRecogniser):
-    """A model whose CTC head writes, trained with `streaming`."""
+    """A CTC model that was trained with `streaming`."""
 
     @classmethod
     def serves(cls, bundle: Bundle) -> bool:
@@ -125,7 +125,7 @@ class CTCRecogniser(ChunkedRecogniser):
 
 
 class CTCHeadRecogniser(CTCRecogniser):
-    """The CTC head beside what else a model writes with: sooner done, and a figure to compare with."""
+    """The CTC head of a model that also has another decoder: faster, and a baseline to compare with."""
 
     policy = "CTC head"
 
@@ -138,22 +138,22 @@ class CTCHeadRecogniser(CTCRecogniser):
 
 
 class TransducerHypothesis(ChunkedHypothesis):
-    """Tokens along the frames so far; it keeps the word that is being spoken."""
+    """Output of a transducer so far; keeps the tokens of the current word."""
 
     def __init__(self, audio: AudioStream, model: TransducerModel, processor: Any):
         super().__init__(audio, processor.decode, self._seconds, model.confidence_map())
         self.model = model
         self.output, self.state = start(model, 1, audio.encoder.device)
         self.ahead = 0
-        """Frames of the next chunk that the last token jumped over."""
+        """Number of frames of the next chunk that the last token skipped."""
         self._heard = 0
-        """The first of the next chunk."""
+        """First frame of the next chunk."""
         self._distances: Tensor | None = None
         self._first = 0
-        """The frame that `_distances` begins with."""
+        """First frame of `_distances`."""
 
     def read(self, path: Path, distances: Tensor | None) -> None:
-        """The path along the next chunk, and what its times head says."""
+        """Add the path along the next chunk, and the output of the times head."""
         if distances is not None:
             self._distances = distances if self._distances is None else torch.cat([self._distances, distances])
         for token, log_prob, (first, last) in zip(path.ids, path.log_probs, path.spans, strict=True):

@@ -1,4 +1,4 @@
-"""Delayed streams: a model that writes one token for each frame of the audio; words stay when they are written out."""
+"""Delayed streams: models that write one token per frame of audio; a word is final when it is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stentor.tasks.decode_checks import word_confidences
 
 
 class DelayedHypothesis(Hypothesis):
-    """Tokens so far; it keeps the word that is being written."""
+    """Output so far; keeps the tokens of the current word."""
 
     def __init__(self, recogniser: DelayedRecogniser):
         self.recogniser = recogniser
@@ -23,15 +23,15 @@ class DelayedHypothesis(Hypothesis):
         self.row = Row(recogniser.conditions)
         self.words: list[Event] = []
         self._written: int | None = None
-        """The token that was written last."""
+        """Last written token."""
         self._before = 0.0
         """The moment of the last word (see `FrameGrid.moment`)."""
         self._begun: float | None = None
-        """Stream of this one."""
+        """Moment of the current word."""
         self._word: list[tuple[int, float]] = []
-        """Tokens of the word that is being written, and their log-probabilities."""
+        """Tokens of the current word and their log-probabilities."""
         self._paused = 0.0
-        """Second of the last pause."""
+        """Time of the last pause in seconds."""
 
     @property
     def partial(self) -> str:  # type: ignore[override]
@@ -56,7 +56,7 @@ class DelayedHypothesis(Hypothesis):
 
     @property
     def frame(self) -> int:
-        """Frame of the last token; negative before the first one."""
+        """Frame of the last written token; negative before the first one."""
         return self.row.position - len(self.recogniser.start)
 
     @property
@@ -65,7 +65,7 @@ class DelayedHypothesis(Hypothesis):
 
     @property
     def readable(self) -> bool:
-        """Whether there is a frame for the next position. Nothing follows the last one."""
+        """Whether there is a frame for the next position. No position follows the last frame."""
         return len(self.audio.frames) > (self.audio.ended and not self.audio.ready)
 
     @property
@@ -74,12 +74,12 @@ class DelayedHypothesis(Hypothesis):
 
     @property
     def token(self) -> int:
-        """Inputs of the next position."""
+        """Input token of the next position."""
         start = self.recogniser.start
         return start[self.row.position] if self.row.position < len(start) else self._written  # type: ignore[return-value]
 
     def read(self, token: int, log_prob: float) -> None:
-        """Token after the last position."""
+        """Take the token that was written after the last position."""
         if self.frame < 0:
             return
         self._written = token
@@ -96,7 +96,7 @@ class DelayedHypothesis(Hypothesis):
                 self.end(count)  # the next word is late, and has no word-start token
 
     def end(self, count: int | None = None) -> None:
-        """The word that is being written stays, or those of its first `count` tokens."""
+        """Make the current word final, or the words of its first `count` tokens."""
         written, self._word = self._word[:count], [] if count is None else self._word[count:]
         if not written:
             return
@@ -109,12 +109,12 @@ class DelayedHypothesis(Hypothesis):
 
 
 class DelayedRecogniser(Recogniser):
-    """A model on the frame grid, which writes each word a delay after it was said."""
+    """A model on the frame grid, which writes each word with a delay after it was said."""
 
     policy = "delay"
 
     def __init__(self, bundle: Bundle, delay: float | None = None):
-        """`delay`: seconds; None: that of transcripts. Raises ConfigError for one that the model does not know."""
+        """`delay`: seconds; None: the delay of transcripts. Raises ConfigError for an unsupported delay."""
         self.model: Any = bundle.model
         self.processor: Any = bundle.processor
         self.rate, self.grid = self.processor.sample_rate, self.processor.grid
@@ -126,7 +126,7 @@ class DelayedRecogniser(Recogniser):
 
     @classmethod
     def serves(cls, bundle: Bundle) -> bool:
-        """Whether it is for such a model."""
+        """Return whether it supports this model."""
         return bundle.capabilities.writes_along
 
     def open(self) -> DelayedHypothesis:

@@ -1,4 +1,4 @@
-"""Streams: models that answer while one speaks."""
+"""Choice of the streaming recogniser for a model."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ if TYPE_CHECKING:
     from stentor.tasks.transcribe import Transcribe
 
 DELAY = 1.0
-"""Seconds from one answer to the next of LocalAgreement, where nothing else is asked for."""
+"""Default seconds from one answer of LocalAgreement to the next."""
 
 
 class StreamOptions(NamedTuple):
-    """Settings of streaming; streams of one model with the same settings share batches."""
+    """Options of streaming; streams of one model with equal options can be processed together."""
 
     language: str | None = None
     delay: float | None = None
-    """Seconds of a chunk, or after which a model on the frame grid writes; with LocalAgreement from one answer to the
-    next."""
+    """Seconds of a chunk, the delay of a model on the frame grid, or seconds between answers of LocalAgreement."""
     policy: Literal["agreement", "ctc"] | None = None
-    """LocalAgreement, or the CTC head alone. None: as the model was trained to hear."""
+    """LocalAgreement, or only the CTC head. None: as the model was trained."""
     prompt: str | None = None
-    """As `Transcriber` takes it, for models that LocalAgreement asks."""
+    """Prompt as in `DecodingOptions`, only with LocalAgreement."""
     hotwords: tuple[str, ...] = ()
-    """The same."""
+    """Hotwords, only with LocalAgreement."""
     detector: Detector | None = None
-    """Detector of speech and its end. None: by energy."""
+    """Speech detector. None: by energy."""
 
 
 class TranscribingModel(Protocol):
-    """Interface of a loaded model (`stentor.inference.model.Model`) for streaming."""
+    """Interface that streaming needs of a loaded model (`stentor.inference.model.Model`)."""
 
     name: str
     bundle: Bundle
@@ -48,13 +47,13 @@ class TranscribingModel(Protocol):
         """Whether its words have times."""
 
     def for_transcription(self) -> Transcribe:
-        """Its task. Raises ConfigError for a model of another one."""
+        """Return the task `transcribe`. Raises ConfigError if the model has another task."""
 
 
 def open_recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
-    """Streaming recogniser: the model itself where it was trained for chunks or for a delay
-    after it was said, for others LocalAgreement. Raises ConfigError for a model of another task, for a delay that it
-    was not trained with, and for what it cannot take."""
+    """Return the streaming recogniser of a model: its own if it was trained with chunks or with a delay, otherwise
+    LocalAgreement. Raises ConfigError for a model of another task and for options that it does not support, such as a
+    delay that it was not trained with."""
     recogniser = _recogniser(model, options)
     if options.detector is not None:
         recogniser.detector = options.detector
@@ -70,8 +69,8 @@ def _recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
     task, bundle = model.for_transcription(), model.bundle
     delay, policy, asked_for = options.delay, options.policy, bool(options.prompt or options.hotwords)
     if delay is not None and not 0 < delay < math.inf:
-        raise ConfigError(f"A delay of {delay:g} s is none: give seconds, such as 0.32.")
-    refused = f"{model.name} takes no prompt and no hotwords while one speaks: leave them out."
+        raise ConfigError(f"The delay must be above 0 s, such as 0.32, not {delay:g}.")
+    refused = f"{model.name} takes no prompt and no hotwords in streaming: leave them out."
     if policy is None and DelayedRecogniser.serves(bundle):
         if asked_for:
             raise ConfigError(refused)
@@ -82,12 +81,12 @@ def _recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
         recognisers = [CTCHeadRecogniser, CTCRecogniser]
     serving = next((recogniser for recogniser in recognisers if recogniser.serves(bundle)), None)
     if policy == "ctc" and (streaming is None or serving is None):
-        raise ConfigError(f"{model.name} has no CTC head on an encoder that hears chunk by chunk.")
+        raise ConfigError(f"{model.name} has no CTC head on a streaming encoder.")
     if policy == "agreement" or streaming is None or serving is None:
         least, most = AgreementRecogniser.delays
         if delay is not None and not least <= delay <= most:
             raise ConfigError(
-                f"LocalAgreement asks {model.name} each {least:g} to {most:g} s, and {delay:g} s is none."
+                f"{model.name} streams with LocalAgreement, whose delay is {least:g} to {most:g} s, not {delay:g} s."
             )
         places = bundle.family.decoding_options()
         as_context = "context" in places and "prompt" not in places
@@ -103,5 +102,5 @@ def _recogniser(model: TranscribingModel, options: StreamOptions) -> Recogniser:
         raise ConfigError(refused)
     chunk = streaming.nearest(streaming.usual if delay is None else delay)
     if delay is not None and abs(delay - chunk) > TINY:
-        raise ConfigError(f"{model.name} was trained with chunks of {streaming.known} s, and {delay:g} s is none.")
+        raise ConfigError(f"{model.name} was trained with chunks of {streaming.known} s, not {delay:g} s.")
     return serving(bundle, chunk, streaming.reach[1])

@@ -1,9 +1,9 @@
-"""Live speakers: who speaks, while they speak, and a stream whose words carry them.
+"""Live diarization, and a stream whose words have speakers.
 
-Every `step` seconds the model hears the last seconds of audio, and before them a speaker cache: stretches of each
-speaker so far in which the model was surest and no one else spoke. The output that is active in a speaker's stretches
-is that speaker; one that is active in none of them is somebody new. That is the speaker cache of Streaming Sortformer
-(Medennikov et al. 2025) with audio in the place of embeddings, so that it serves every model that tells speakers apart.
+Every `step` seconds the model reads a speaker cache followed by the last seconds of audio. The cache has, for each
+speaker so far, the stretches in which the model was most certain and no one else spoke. The output that is active in a
+speaker's stretches is that speaker; one that is active in none of them is a new speaker. This is the speaker cache of
+Streaming Sortformer (Medennikov et al. 2025) with audio instead of embeddings, for any diarization model.
 """
 
 from dataclasses import dataclass
@@ -26,27 +26,27 @@ from stentor.tasks.diarize.tracking import LINK
 from stentor.text.written_words import joined
 
 LONGEST = 20.0
-"""Seconds that a model hears at once, where it could hear more."""
+"""Maximum seconds of audio in one step."""
 STRETCH = (0.3, 1.0)
-"""Least and most seconds of a stretch in the cache."""
+"""Minimum and maximum seconds of a stretch in the cache."""
 FIRST = 2.0
-"""Seconds of audio without which it is not asked who is who."""
+"""Seconds of audio before the first step."""
 HISTORY = 60.0
-"""Seconds of segments that are there for words that come late."""
+"""Seconds of segments that are kept for late words."""
 
 
 @dataclass(eq=False)
 class Stretch:
-    """Audio, float32 [samples], in which one speaker talks alone."""
+    """Audio, float32 [samples], in which only one speaker talks."""
 
     audio: np.ndarray
     frames: int
     margin: float
-    """Margin of this speaker over the others: the mean over its frames."""
+    """Probability of this speaker minus that of the others, mean over the frames."""
 
 
 class OnlineDiarizer:
-    """Speakers of one recording while it comes. What is held of it does not grow, and neither does a step."""
+    """Live diarization of one recording; see `Model.online_diarizer`. Memory and time per step do not grow."""
 
     def __init__(
         self,
@@ -58,37 +58,37 @@ class OnlineDiarizer:
         cache: float = 3.0,
         least: float = 0.7,
     ):
-        """`step`: seconds from one look at the audio to the next; `wait`: seconds of audio behind a frame before it is
-        decided who talks in it; `cache`: seconds of each speaker, at most; `least`: seconds that somebody new must talk
-        alone. Raises ConfigError when the model, `name`, does not tell speakers apart."""
+        """`step`: seconds between two steps; `wait`: seconds of audio after a frame before its speakers are decided;
+        `cache`: maximum seconds of each speaker in the cache; `least`: seconds that a new speaker must talk alone.
+        Raises ConfigError if the model, `name`, does not distinguish speakers."""
         require_speakers(task, name)
         self.bundle, self.task = bundle, task
         processor: Any = bundle.processor
         self.rate, self.frame_seconds = processor.sample_rate, processor.frame_seconds
         slots = task.labels.slots or task.labels.classes
         self.most = min(slots, task.windows.bounds[1] or slots)
-        """Speakers: no more than the model tells apart at once, or than `task.windows` allows."""
+        """Maximum number of speakers: as many as the model distinguishes at once, or as `task.windows` allows."""
         seconds = min(task.windows.window or task.chunk, LONGEST)
         self._step, self._wait, self._least = max(1, self._frames(step)), self._frames(wait), self._frames(least)
         self._cache_frames = max(1, self._frames(min(cache, seconds / 2 / self.most)))
         self._window_frames = max(self._frames(seconds) - self.most * self._cache_frames, self._step + self._wait)
         self.cache: list[list[Stretch]] = []
-        """State of each speaker."""
+        """Stretches of each speaker."""
         self.names: list[str | None] = []
-        """In order of arrival; None for somebody new of whom no frame is decided."""
+        """Names in order of first appearance; None for a new speaker without a decided frame."""
         self.segments: list[dict[str, Any]] = []
-        """`{"speaker", "start", "end"}` in seconds, of the last minute and the last one of all."""
+        """Segments `{"speaker", "start", "end"}` in seconds: those of the last minute, and always the last one."""
         self._audio = np.zeros(0, np.float32)
         self._first = self._end = self._decided = 0
-        """Frames: the first of `_audio`, and those after the last that was heard and that was decided."""
+        """Frames: the first of `_audio`, and the ends of what was read and of what was decided."""
 
     @property
     def decided(self) -> float:
-        """Seconds of audio of which it is known who speaks."""
+        """Seconds of audio whose speakers are decided."""
         return self._decided * self.frame_seconds
 
     def feed(self, samples: np.ndarray) -> None:
-        """More audio: float32 [samples] at `rate` Hz."""
+        """Add audio, float32 [samples] at `rate` Hz."""
         self._audio = np.concatenate([self._audio, samples])
         while len(self._audio) >= self._samples(self._end + self._step):
             self._end += self._step
@@ -96,26 +96,26 @@ class OnlineDiarizer:
                 self._look(self._end - self._wait)
 
     def finish(self) -> None:
-        """There is no more audio."""
+        """End the recording."""
         while self._samples(self._end) < len(self._audio):
             self._end += 1
         if self._end > self._decided:
             self._look(self._end)
 
     def speaker(self, start: float, end: float, before: str | None = None) -> str | None:
-        """The most active speaker between two times; see `SpeakerTurns`."""
+        """Return the speaker who talks most between two times in seconds; see `SpeakerTurns.speaker`."""
         return SpeakerTurns(self.segments).speaker(start, end, before)
 
     def _frames(self, seconds: float) -> int:
         return round(seconds / self.frame_seconds)
 
     def _samples(self, frame: int) -> int:
-        """Where in `_audio` a frame begins."""
+        """Return the position in `_audio` at which a frame begins."""
         size = self.frame_seconds * self.rate
         return round(frame * size) - round(self._first * size)
 
     def _look(self, until: int) -> None:
-        """Hear the window that ends with frame `_end`; who talks in the frames up to `until` stays."""
+        """Read the window that ends with frame `_end`; the speakers of the frames up to `until` become final."""
         first = max(self._end - self._window_frames, 0)
         self._audio, self._first = self._audio[self._samples(first) :], first
         margins, active, slots = self._hear(self._audio[: self._samples(self._end)])
@@ -127,11 +127,11 @@ class OnlineDiarizer:
         fresh = slice(max(self._decided - first, 0), max(until - first, 0))
         for speaker, slot in enumerate([*slots, *new]):
             if slot is not None:
-                lately = slice(0, len(active)) if slot in new else fresh  # all that somebody new has said
+                lately = slice(0, len(active)) if slot in new else fresh  # everything that a new speaker has said
                 self._remember(speaker, alone[:, slot], margins[:, slot], lately)
                 for start, end in stretches(active[fresh, slot]) + fresh.start:
                     self._add(speaker, int(first + start), int(first + end))
-        # Somebody new of whom the next look says nothing was somebody else.
+        # A new speaker without a segment in the next step was a known one.
         stay = [k for k, name in enumerate(self.names) if name is not None or k >= len(slots)]
         self.cache, self.names = [self.cache[k] for k in stay], [self.names[k] for k in stay]
         self._decided = max(until, self._decided)
@@ -139,8 +139,8 @@ class OnlineDiarizer:
         self.segments = [s for s in self.segments[:-1] if s["end"] > past] + self.segments[-1:]
 
     def _hear(self, window: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int | None]]:
-        """Margins of the window: log-odds of each of the model's speakers over the others together, [T, S]; who
-        talks, bool [T, S]; and which of them each known speaker is, None where that is not clear."""
+        """Return, for the window, the probability of each of the model's speakers minus that of the others, [T, S];
+        their activity, bool [T, S]; and the column of each known speaker, None if unclear."""
         from scipy.optimize import linear_sum_assignment
 
         cached = [(speaker, stretch) for speaker, known in enumerate(self.cache) for stretch in known]
@@ -153,7 +153,7 @@ class OnlineDiarizer:
         owners = np.repeat([speaker for speaker, _ in cached], [stretch.frames for _, stretch in cached])
         agreement = np.array([scores[: len(owners)][owners == k].mean(0) for k in range(len(self.cache))])
         slots: list[int | None] = [None] * len(self.cache)
-        least = LINK if len(self.cache) < self.most else 0.0  # without room for a new speaker it must be a known one
+        least = LINK if len(self.cache) < self.most else 0.0  # no threshold if there cannot be a new speaker
         if len(self.cache):
             for speaker, slot in zip(*linear_sum_assignment(agreement, maximize=True), strict=True):
                 if agreement[speaker, slot] >= least:
@@ -169,7 +169,7 @@ class OnlineDiarizer:
         return any(end - start >= max(self._least, self._frames(STRETCH[0])) for start, end in stretches(alone))
 
     def _remember(self, speaker: int, alone: np.ndarray, margins: np.ndarray, lately: slice) -> None:
-        """The surest of a speaker's stretches, with those of some frames of the window, are the cache."""
+        """Update a speaker's cache with the most certain stretches of the cache and of the frames `lately`."""
         least, most = self._frames(STRETCH[0]), min(self._frames(STRETCH[1]), self._cache_frames)
         pool = list(self.cache[speaker])
         for run_start, run_end in (stretches(alone[lately]) + lately.start).tolist():
@@ -185,7 +185,7 @@ class OnlineDiarizer:
         self.cache[speaker] = [stretch for stretch in pool if stretch in chosen]
 
     def _add(self, speaker: int, start: int, end: int) -> None:
-        """A speaker talks from frame `start` to `end`, perhaps as before."""
+        """Add a segment of a speaker from frame `start` to `end`, or extend the last one."""
         if (name := self.names[speaker]) is None:
             name = self.names[speaker] = NAME.format(1 + sum(known is not None for known in self.names))
         times = {"start": round(start * self.frame_seconds, 3), "end": round(end * self.frame_seconds, 3)}
@@ -197,18 +197,18 @@ class OnlineDiarizer:
 
 
 class SpeakerStream:
-    """One recording while it comes, as `Stream`. Each event of a word has `speaker`, None until a speaker is found.
+    """Live transcription with speakers, as `Stream`: each word event also has `speaker`, None before any speaker.
 
-    A word comes when the diarizer has decided who talks until its end: at most its `step` and `wait` later than that
-    end. Until then it is part of the partial text.
+    A word becomes final when the diarizer has decided the speakers up to its end, at most its `step` plus `wait` later.
+    Until then it is part of the partial text.
     """
 
     def __init__(self, stream: Stream, diarizer: OnlineDiarizer, rate: int | None = None):
-        """`rate`: Hz of what is fed (None: the recogniser's). Raises ConfigError where words have no times."""
+        """`rate`: sample rate in Hz, by default the recogniser's. Raises ConfigError without word times."""
         if not stream.recogniser.timed:
             raise ConfigError(
-                "This recogniser does not know when words are said, so it cannot be known who says them: take a model "
-                "for the task words, or leave out the diarizer."
+                "This recogniser has no word times, which are needed to assign speakers: use a model for the task "
+                "words, or leave out the diarizer."
             )
         self.stream, self.diarizer = stream, diarizer
         self.rate = rate or stream.recogniser.rate
@@ -221,7 +221,7 @@ class SpeakerStream:
         self._before: str | None = None
 
     def feed(self, samples: np.ndarray) -> list[Event]:
-        """Events after these samples: float32 [samples] in the range -1 to 1."""
+        """Add audio, float32 [samples] from -1 to 1, and return the new events."""
         self._fed = np.concatenate([self._fed, self.stream.checked(samples)])
         events: list[Event] = []
         while len(self._fed) >= self._block:
@@ -231,7 +231,7 @@ class SpeakerStream:
         return events
 
     def finish(self) -> list[Event]:
-        """Events at the end."""
+        """End the recording and return the remaining events."""
         self._diarize(self.stream.checked(self._fed), last=True)
         self.diarizer.finish()
         events = self.stream.feed(self._fed) + self.stream.finish()
@@ -242,7 +242,7 @@ class SpeakerStream:
         self.diarizer.feed(self._resampler.add(samples, last))
 
     def _known(self, events: list[Event], ended: bool = False) -> list[Event]:
-        """The events among these and the waiting ones that can be sent now, in order."""
+        """Return the events, new and waiting, that can be emitted now, in order."""
         for event in events:
             if event["type"] == "partial":
                 self._partial = event["text"]

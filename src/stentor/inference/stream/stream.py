@@ -1,4 +1,4 @@
-"""Stream: what is said, while it is said."""
+"""Streaming transcription of live audio."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -14,21 +14,27 @@ from stentor.inference.stream.base import Event, Hypothesis, Recogniser
 from stentor.inference.vad import Endpointer
 
 BLOCK = 0.02
-"""Seconds of audio that are heard at a time, however much is fed: so that events do not depend on it."""
+"""Seconds of audio processed at a time, so that events do not depend on how much is fed at once."""
 RATES = (1000, 1_000_000)
-"""Hz, the least and the most that can be fed."""
+"""Minimum and maximum sample rate in Hz."""
 
 
 class Stream:
-    """One recording while it comes: `feed` its samples, and `finish`. What is held of it does not grow."""
+    """Live transcription in constant memory; see `Model.stream`. Call `feed` for each block of samples, then `finish`.
+
+    Both return a list of events, dicts with `type` and `time`, the seconds of audio fed so far:
+
+    * `word`: a final word with `word`, `start` and `end` in seconds and `confidence` (None if unknown);
+    * `partial`: `text` after the last word, which may still change;
+    * `end_of_speech`: a pause after speech. Everything said before it has become words."""
 
     def __init__(self, recogniser: Recogniser, rate: int | None = None, silence: float | None = 0.8):
-        """`rate`: Hz of what is fed (None: the recogniser's); `silence`: seconds after which speech has ended (None:
-        whoever feeds it knows). Raises ConfigError for figures that are none."""
+        """`rate`: sample rate of the fed audio in Hz, by default the recogniser's; `silence`: seconds of silence after
+        which speech has ended (None: the caller decides). Raises ConfigError for invalid values."""
         if rate is not None and not RATES[0] <= rate <= RATES[1]:
-            raise ConfigError(f"A rate of {rate} Hz is none: give the samples of a second, such as 16000.")
+            raise ConfigError(f"The sample rate must be from {RATES[0]} to {RATES[1]} Hz, such as 16000, not {rate}.")
         if silence is not None and not 0 < silence < math.inf:
-            raise ConfigError(f"A silence of {silence:g} s is none: give seconds, such as 0.8.")
+            raise ConfigError(f"The silence must be above 0 s, such as 0.8, not {silence:g}.")
         self.recogniser, self.hypothesis = recogniser, recogniser.open()
         self._endpointer = None if silence is None else Endpointer(recogniser.detector.live(recogniser.rate), silence)
         self._resampler = Resampler(rate or recogniser.rate, recogniser.rate)
@@ -41,24 +47,24 @@ class Stream:
         self._ends = self._finished = False
 
     def feed(self, samples: np.ndarray) -> list[Event]:
-        """Events after these samples: float32 [samples] in the range -1 to 1. Raises ConfigError for anything else and
+        """Add audio, float32 [samples] from -1 to 1, and return the new events. Raises ConfigError for other arrays and
         after `finish`, and AudioError for NaN."""
         return self._alone(self.steps(samples))
 
     def finish(self) -> list[Event]:
-        """Events at the end."""
+        """End the recording and return the remaining events."""
         return self._alone(self.last_steps())
 
     def steps(self, samples: np.ndarray) -> Iterator[Event | Hypothesis]:
-        """The same as `feed`, for many streams together: where its hypothesis comes in the place of an event, it is
-        `ready`, and is advanced together with those of others before this continues."""
+        """Like `feed`, for many streams at once. When it yields its hypothesis, the caller advances the `ready`
+        hypotheses of all streams together before continuing."""
         self._fed = np.concatenate([self._fed, self.checked(samples)])
         while len(self._fed) >= self._block:
             block, self._fed = self._fed[: self._block], self._fed[self._block :]
             yield from self._hear(self._resampler.add(block))
 
     def last_steps(self) -> Iterator[Event | Hypothesis]:
-        """The same as `finish`."""
+        """Like `finish`, for many streams at once."""
         yield from self._hear(self._resampler.add(self.checked(self._fed), last=True))
         self._finished = True
         rest, self._waiting = self._waiting, self._waiting[:0]
@@ -68,14 +74,14 @@ class Stream:
         yield from self._advanced()
 
     def checked(self, samples: np.ndarray) -> np.ndarray:
-        """These as float32, where they can be fed."""
+        """Return valid samples as float32. Raises ConfigError and AudioError as `feed` does."""
         if self._finished:
-            raise ConfigError("This stream has finished: open another one for more audio.")
+            raise ConfigError("This stream has finished: open a new one for more audio.")
         samples = np.asarray(samples)
         if samples.ndim != 1 or (len(samples) and samples.dtype.kind != "f"):
             raise ConfigError(
-                "A stream is fed samples of one channel, as floating-point numbers from -1 to 1; these are "
-                f"{samples.dtype}, {list(samples.shape)}. Divide 16-bit samples by 32768, take the mean of channels."
+                "A stream takes floating-point samples from -1 to 1 of one channel, [samples], not "
+                f"{samples.dtype} {list(samples.shape)}. Divide 16-bit samples by 32768, and average channels."
             )
         check_finite(samples, "The audio of the stream")
         return samples.astype(np.float32, copy=False)

@@ -1,4 +1,4 @@
-"""Words of tokens that come one after another: they stay when the next one begins or speech ends."""
+"""Words from a stream of tokens: a word is final when the next one begins or speech ends."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -9,7 +9,7 @@ from stentor.tasks.decode_checks import word_confidences, word_tokens
 
 
 class Token(NamedTuple):
-    """Text, and its frames [start, end)."""
+    """A written token and its frames [start, end)."""
 
     id: int
     log_prob: float
@@ -18,45 +18,45 @@ class Token(NamedTuple):
 
 
 Seconds = Callable[[list[tuple[int, int]]], Sequence[tuple[float, float]]]
-"""The first and the last second of tokens with these frames."""
+"""Function from the frames of tokens to their start and end in seconds."""
 
 
 def tokens_before_last_word(ids: Sequence[int], decode: Callable[[list[int]], str]) -> int:
-    """Number of first tokens that spell words that others follow. A token that reaches into two words is of the last:
-    more of that one may come."""
+    """Return the number of first tokens whose words are followed by another word. A token of two words belongs to the
+    second one, which may still continue."""
     places = [positions for _, positions in word_tokens(ids, decode)]
     return max((after[0] for before, after in pairwise(places) if before[-1] < after[0]), default=0)
 
 
 class TokenWords:
-    """The tokens of the word that is being said, and the words before it."""
+    """The tokens of the current word, and the words before it."""
 
     def __init__(
         self, decode: Callable[[list[int]], str], seconds: Seconds, calibration: Sequence[float] | None = None
     ):
-        """`decode`: text of token ids with the spaces that they write; `calibration`: of the confidences (None: they
-        are the least probability of a token)."""
+        """`decode`: function from token ids to text, with spaces; `calibration`: of the confidences (None: the lowest
+        probability of a token)."""
         self.decode, self.times, self.calibration = decode, seconds, calibration
         self.words: list[Event] = []
-        """Words that stay and were not taken yet."""
+        """Final words that have not been collected yet."""
         self.tokens: list[Token] = []
         self._frame = 0
-        """The first that nothing is written of yet."""
+        """First frame without output so far."""
         self._ends: list[int] = []
-        """Frames from there on at which a word ends, whatever follows."""
+        """Later frames at which a word ends in any case."""
 
     @property
     def words_ended(self) -> bool:
-        """Whether the words before those frames are done."""
+        """Whether all words that must end have ended."""
         return not self._ends
 
     def end_at(self, frame: int) -> None:
-        """No speech at this frame, which may be one without output yet: a word ends there."""
+        """End a word at this frame, which has no speech. The frame may have no output yet."""
         self._ends.append(frame)
         self.advance(self._frame)
 
     def advance(self, frame: int) -> None:
-        """All tokens before this frame were added."""
+        """Mark that all tokens before this frame were added."""
         self._frame = frame
         if any(end <= frame for end in self._ends):
             self.end()
@@ -64,11 +64,11 @@ class TokenWords:
 
     @property
     def partial(self) -> str:
-        """The word that is being said."""
+        """Text of the current word."""
         return self.decode([token.id for token in self.tokens]).strip()
 
     def write(self, token: Token) -> None:
-        """The next token. A space belongs to the word that follows, as in `word_tokens`."""
+        """Add the next token. A space belongs to the word after it, as in `word_tokens`."""
         self.advance(token.start)
         if self.partial and self.decode([token.id]).isspace():
             self.end()
@@ -77,7 +77,7 @@ class TokenWords:
             self.end(count)
 
     def end(self, count: int | None = None) -> None:
-        """The word has ended, or those of the first `count` tokens."""
+        """End the current word, or the words of the first `count` tokens."""
         count = len(self.tokens) if count is None else count
         tokens, self.tokens = self.tokens[:count], self.tokens[count:]
         spans = self.times([(token.start, token.end) for token in tokens])

@@ -96,7 +96,7 @@ class OmniVoice(PretrainedFamily):
     @model_validator(mode="after")
     def _consistent(self) -> OmniVoice:
         if (self.source is None) == (self.llm is None):
-            raise ValueError("give either `from` (an OmniVoice model) or `llm` (the backbone of a new one), not both")
+            raise ValueError("needs exactly one of `from` (an OmniVoice model) and `llm` (the backbone of a new one)")
         if self.source is not None:
             for key, value in {"text": self.text, "codebooks": self.codebooks, "entries": self.entries}.items():
                 if value is not None:

@@ -61,8 +61,11 @@ class PretrainedSection(Section):
 def check_origin(section: Any, example: str | None = None) -> None:
     """Raise ValueError, for the validator of a section, unless it has one of `from` and `config`; of which the latter
     needs a `model_type` where there is an `example` of it."""
-    if (section.source is None) == (section.config is None):
-        raise ValueError("give either `from` (a Hub id or folder) or `config` (a transformers config), not both")
+    origins = "`from` (a Hub id or folder) or `config` (a transformers config)"
+    if section.source is None and section.config is None:
+        raise ValueError(f"needs {origins}")
+    if section.source is not None and section.config is not None:
+        raise ValueError(f"give either {origins}, not both")
     if example and section.config is not None and not isinstance(section.config.get("model_type"), str):
         raise ValueError(f"`config` needs `model_type`, such as `{example}`")
 

@@ -1,12 +1,11 @@
 """Aggregation of windows: from a model's scores of overlapping windows to the diarization of the whole recording.
 
-A window numbers its speakers in its own way. They are first linked from window to window by their activity in the
-frames that windows share (`link_windows`). That is certain while somebody keeps talking, and does not find somebody
-again who was silent for longer than a window. Voices do (`cluster_speakers`): the embeddings of the model or of another
-one, or else the long-term spectra. Where voices do not differ clearly, no more speakers are separated than in one
-window (`track`). The windows' decisions are then aggregated as in pyannote.audio (Bredin 2023, "pyannote.audio 2.1
-speaker diarization pipeline"): the mean over windows is the number of speakers in a frame, and so many of the most
-probable ones are active.
+Each window numbers its speakers independently. They are first linked from window to window by their activity in shared
+frames (`link_windows`). This is reliable while a speaker keeps talking, but does not find a speaker again after a
+silence longer than a window. Voices do (`cluster_speakers`): the embeddings of the model or another one, or the
+long-term spectra. If voices do not differ clearly, no more speakers are distinguished than in one window (`track`). The
+decisions of the windows are then aggregated as in pyannote.audio (Bredin 2023, "pyannote.audio 2.1 speaker diarization
+pipeline"): the mean over windows is the number of speakers in a frame, and the most probable ones are active.
 """
 
 from itertools import pairwise
@@ -35,7 +34,7 @@ def diarization(
 
 
 def activity(outputs: WindowOutputs, windows: Windows, permutes: bool) -> np.ndarray:
-    """Active speakers in each frame of the recording, bool [F, K], before smoothing; see `diarization`."""
+    """Return the active speakers of each frame of the recording, bool [F, K], before smoothing; see `diarization`."""
     if not permutes:
         return averaged(outputs, windows)
     active = binarize(outputs, windows)
@@ -43,7 +42,7 @@ def activity(outputs: WindowOutputs, windows: Windows, permutes: bool) -> np.nda
 
 
 def binarize(outputs: WindowOutputs, windows: Windows) -> np.ndarray:
-    """Active speakers of each window in each frame: bool [W, T, S]."""
+    """Return the active speakers of each frame of each window, bool [W, T, S]."""
     if windows.threshold is None and outputs.hard is not None:
         return outputs.hard
     return hysteresis(outputs.scores, windows.threshold or 0.5, windows.offset)
@@ -73,7 +72,7 @@ def identities(outputs: WindowOutputs, active: np.ndarray, windows: Windows) -> 
 
 
 def overlap_add(outputs: WindowOutputs, active: np.ndarray, speakers: np.ndarray) -> np.ndarray:
-    """Active speakers in each frame of the recording: bool [F, K], from decisions [W, T, S] and identities [W, S]."""
+    """Return the active speakers of each frame, bool [F, K], from decisions [W, T, S] and identities [W, S]."""
     count = int(speakers.max()) + 1
     scores = np.zeros((outputs.frames, count), np.float32)
     talking = np.zeros(outputs.frames, np.float32)
@@ -106,7 +105,7 @@ def averaged(outputs: WindowOutputs, windows: Windows) -> np.ndarray:
 
 
 def _weight(length: int) -> np.ndarray:
-    """Weight of a window in each of its frames, float32 [length]: less at its edges, with context on one side."""
+    """Return the weight of each frame of a window, float32 [length]: lower at the edges, with context on one side."""
     middle = 1 - np.abs(2 * (np.arange(length) + 0.5) / length - 1)
     return np.maximum(middle, 0.1).astype(np.float32)
 

@@ -39,9 +39,9 @@ def spans_of_pieces(duration: float, chunk: float, shift: float | None) -> list[
 
 
 def frame_coverage(spans: Iterable[Sequence[float]], frames: int, frame_seconds: float, duration: float) -> np.ndarray:
-    """Share of each frame that the [start, end] spans (seconds, not overlapping) cover: shares, float64 [frames].
+    """Return the share of each frame covered by the [start, end] spans (seconds, not overlapping), float64 [frames].
 
-    Of a frame that reaches beyond `duration`, the part before it counts.
+    For a frame that reaches beyond `duration`, only the part before it counts.
     """
     edges = np.minimum(np.arange(frames + 1) * frame_seconds, max(duration, 0.0))
     times = np.array([(a, b) for a, b in spans], np.float64).reshape(-1, 2)
@@ -70,9 +70,9 @@ def activity(
 def pools(active: np.ndarray, names: Sequence[str], scored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Weights by which frames are averaged to speaker embeddings: (float32 [K, T], labels int64 [K]).
 
-    `active` is bool [T, N], `names` what the speakers are called in all of the data, `scored` bool [T]. Each speaker
-    with two frames or more in which no one else talks has two pools, the first and the second half of these frames, so
-    that each embedding has another one of its speaker beside it.
+    `active` is bool [T, N], `names` the names of the speakers in the whole data, `scored` bool [T]. Each speaker with
+    two or more frames without other speakers has two pools, the first and the second half of these frames, so that each
+    embedding has a counterpart of the same speaker.
     """
     alone = active & (active.sum(1, keepdims=True) == 1) & scored[:, None]
     weights, labels = [], []

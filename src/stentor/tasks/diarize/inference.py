@@ -22,7 +22,7 @@ from stentor.tasks.diarize.speakers import embedder, nonoverlapping_frames, pool
 from stentor.tasks.diarize.windows import Windows
 
 LEAST_SILENCE = 0.5
-"""Seconds of the shortest digital silence that a model is not believed to hear somebody in."""
+"""Minimum seconds of digital silence in which speech of the model's output is ignored."""
 
 
 class FrameTask(Protocol):
@@ -163,9 +163,9 @@ def _label(bundle: Bundle, task: FrameTask, windows: list[tuple[_Job, int, np.nd
 def label_audio(
     bundle: Bundle, task: FrameTask, audio: Sequence[np.ndarray], upsample: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-    """Output of the model for each of these, float32 [samples]: (the probability that each of its speakers talks,
-    float32 [T, S]; who talks, bool [T, S]; embeddings of frames [T, E], of models that have them). There are `upsample`
-    decisions in each of the model's frames."""
+    """Yield, for each audio, float32 [samples], (speech probabilities of the model's speakers, float32 [T, S]; active
+    speakers, bool [T, S]; embeddings of frames [T, E] if the model has them), with `upsample` decisions per frame of
+    the model."""
     model: Any = bundle.model
     processor: Any = bundle.processor
     examples = [Example(str(row), _long_enough(processor, samples)) for row, samples in enumerate(audio)]
@@ -185,7 +185,7 @@ def label_audio(
 
 
 def _probabilities(task: FrameTask, logits: np.ndarray) -> np.ndarray:
-    """Speaker probabilities of logits [T, C] by the labels, float32 [T, S]."""
+    """Return the probabilities of the labels for logits [T, C], float32 [T, S]."""
     scores = task.labels.decode(logits)
     if not isinstance(scores, np.ndarray) or scores.ndim != 2 or len(scores) != len(logits):
         raise violation(task.labels, "decode", f"return probabilities float32 [{len(logits)}, speakers]", scores)
@@ -205,9 +205,9 @@ def upsampled(logits: np.ndarray, lengths: Sequence[int], factor: int) -> np.nda
 
 
 def likeliest_sets(logits: np.ndarray, lengths: Sequence[int], task: FrameTask, upsample: int = 1) -> np.ndarray:
-    """Active speakers, bool [B, T, S], in the most likely sequence of classes of each item, from logits [B, T, C] of
-    which `lengths` frames count: each speaker who begins or stops costs `windows.change_cost` (Viterbi). The evidence
-    of a frame of the model is shared by `upsample` of these."""
+    """Return the active speakers, bool [B, T, S], in the most likely sequence of classes of each item, from logits
+    [B, T, C] with `lengths` valid frames: each start or end of a speaker costs `windows.change_cost` (Viterbi). The
+    evidence of a frame of the model is divided among `upsample` frames."""
     classes = np.eye(logits.shape[2], dtype=bool)
     sets = _probabilities(task, np.where(classes, 1e4, -1e4).astype(np.float32)) >= 0.5  # of each class, [C, S]
     cost = task.windows.change_cost * (sets[:, None] != sets[None]).sum(2)
@@ -227,8 +227,8 @@ def likeliest_sets(logits: np.ndarray, lengths: Sequence[int], task: FrameTask, 
 
 
 def digital_silence(audio: np.ndarray, frames: int, rate: int, frame_seconds: float) -> np.ndarray:
-    """The frames, bool [frames, 1], without speech whatever a model says: those of stretches of `LEAST_SILENCE`
-    seconds or more without a sample over `SILENCE` in `audio` [samples] at `rate` Hz."""
+    """Return the frames, bool [frames, 1], of digital silence: stretches of `LEAST_SILENCE` seconds or more without a
+    sample over `SILENCE` in `audio` [samples] at `rate` Hz."""
     starts = np.minimum(np.round(np.arange(frames) * frame_seconds * rate).astype(int), max(len(audio) - 1, 0))
     silent = np.zeros((frames, 1), bool)
     if len(audio):

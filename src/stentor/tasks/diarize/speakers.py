@@ -1,4 +1,4 @@
-"""Speaker embeddings: one for each speaker of a window, from the frames in which no one else talks."""
+"""Speaker embeddings: one for each speaker of a window, from the frames without other speakers."""
 
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ LONGEST = 10.0
 """Seconds of a speaker's speech in a window that an x-vector model is given: more changes little and costs time."""
 
 BANDS = 64
-"""Settings of the spectra that replace embeddings where there is no model for them."""
+"""Number of mel bands of the spectra that represent voices without an embedding model."""
 
 
 def nonoverlapping_frames(active: np.ndarray) -> np.ndarray:

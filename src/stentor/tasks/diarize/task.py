@@ -1,13 +1,13 @@
-"""Diarization task: who speaks when.
+"""Speaker diarization task.
 
-A family that serves this task gives, besides what every family gives:
+A family that supports this task has, in addition to what every family has:
 
 * processor: `frame_seconds` (seconds from one output frame to the next), `frames(samples)` (output frames of a clip);
-* model: `needs.classes` outputs for each frame. Its forward takes, beside what `collate` of the processor gives,
-  `targets` (float32 [B, T, C] or int64 [B, T], -100 where frames are not scored) and, where speaker embeddings are
-  scored, `pools` float32 [B, K, T] and `pool_labels` int64 [B, K] (-100: none). It returns the arguments of the losses
-  by what they score: `logits`, `hidden`, `embeddings` (see `Loss.scores`). For inference, `label_frames(**inputs)`
-  gives an object with `logits` [B, T, C], `embeddings` [B, T, E] or None, and `lengths` [B] in frames.
+* model: `needs.classes` outputs for each frame. Its forward takes the inputs from `collate` of the processor, `targets`
+  (float32 [B, T, C] or int64 [B, T], -100 for frames that are not scored) and, if speaker embeddings are scored,
+  `pools` float32 [B, K, T] and `pool_labels` int64 [B, K] (-100: none). It returns the arguments of the losses by what
+  they score: `logits`, `hidden`, `embeddings` (see `Loss.scores`). For inference, `label_frames(**inputs)` returns an
+  object with `logits` [B, T, C], `embeddings` [B, T, E] or None, and `lengths` [B] in frames.
 """
 
 from __future__ import annotations
@@ -45,29 +45,27 @@ SEGMENT_COUNTS = {
     "clipped_segments": "Segments that end after the audio were clipped",
     "empty_segments": "Segments without a duration were left out",
 }
-"""Changes of a source to a recording's segments, by the key of its record that counts them."""
+"""Messages about segments that a source changed, by the key of the record with their number."""
 PIECE = "#"
-"""Between the id of a recording and the second at which a piece of it begins."""
+"""Separator between the id of a recording and the start of a piece in seconds."""
 
 
 class Diarize(Task):
-    """Say who speaks when."""
+    """Diarization (who spoke when), or detection of speech or overlap."""
 
     type: Literal["diarize"] = "diarize"
     labels: Labels = SpeakerLabels()
-    """The labels of a frame: who talks (`speaker`, `powerset`), whether anybody does (`binary`), whether several do
-    (`overlap`), or those of a plug-in."""
+    """Labels of a frame: the active speakers (`speaker`, `powerset`), whether there is speech (`binary`) or overlapped
+    speech (`overlap`), or labels of a plug-in."""
     chunk: float = Field(20.0, gt=0)
-    """Seconds of audio that the model is trained on at once. Longer recordings are cut into pieces of this length;
-    `data.max_seconds` is not applied."""
+    """Seconds per training item: longer recordings are cut into pieces, and `data.max_seconds` does not apply."""
     shift: float | None = Field(None, gt=0)
-    """Seconds from the beginning of one piece to that of the next: less than `chunk` and pieces overlap. It cannot
-    be more. Null: as long as `chunk`."""
+    """Seconds from the start of one piece to the next, at most `chunk`; with less, pieces overlap. Null: `chunk`."""
     speaker_names: Literal["global", "local"] = "global"
-    """Whether a speaker's name means the same person in all recordings (`global`), or in one recording only (`local`,
-    for names such as `speaker_1`): what a loss of speaker embeddings takes for the same voice."""
+    """Whether a speaker name is the same person in all recordings (`global`) or only within one recording (`local`, for
+    names such as `speaker_1`). Losses of speaker embeddings need this."""
     windows: Windows = Windows()
-    """Windows of a recording, decisions and clustering of speakers, in evaluation and in use."""
+    """Windows of a recording, decisions and clustering of speakers, in evaluation and inference."""
 
     any_length: ClassVar[bool] = True
     _terms: dict[str, tuple[str, bool]] = PrivateAttr(default_factory=dict)  # what each scores, whether per frame
@@ -75,7 +73,9 @@ class Diarize(Task):
     @model_validator(mode="after")
     def _leaves_nothing_out(self) -> Diarize:
         if self.shift is not None and self.shift > self.chunk:
-            raise ConfigConflict("shift", f"pieces would leave gaps between them: at most the chunk ({self.chunk:g})")
+            raise ConfigConflict(
+                "shift", f"must be at most the chunk ({self.chunk:g}), or there are gaps between pieces"
+            )
         return self
 
     # Training
@@ -87,8 +87,8 @@ class Diarize(Task):
         for term, loss in losses.items():
             if loss.scores == "logits" and not {"logits", "targets"} <= set(inspect.signature(loss.sum).parameters):
                 raise ConfigError(
-                    f"losses.{term}: `{loss.type}` does not score labels of frames, which is what the task "
-                    f"{self.type} trains: take {' or '.join(f'`{usual.type}`' for usual in self.losses().values())}."
+                    f"losses.{term}: `{loss.type}` does not score labels of frames, as the task {self.type} needs: use "
+                    f"{' or '.join(f'`{usual.type}`' for usual in self.losses().values())}."
                 )
         self._terms = {term: (loss.scores, loss.per_frame) for term, loss in losses.items()}
         scores = tuple(sorted({loss.scores for loss in losses.values()}))
@@ -98,14 +98,14 @@ class Diarize(Task):
         longest = processor.max_seconds
         for key, seconds in (("chunk", self.chunk), ("windows.window", self.windows.window)):
             if longest is not None and seconds is not None and seconds > longest:
-                raise ConfigError(f"task.{key}: the model hears {longest:g} s at once; {seconds:g} s is more.")
+                raise ConfigError(f"task.{key}: the model takes at most {longest:g} s at once, not {seconds:g} s.")
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
-        """`no_segments` when the speakers are unknown; an empty list of segments means no speech."""
+        """Return `no_segments` if there are no labels; an empty list of segments means that there is no speech."""
         return None if field_of(cut, "segments") is not None or segments_of(cut) else ("no_segments", cut.id)
 
     def training_segments(self, cut: Cut) -> Iterator[Cut]:
-        """The cut in pieces of `chunk` seconds; those that lie beyond what is scored (UEM) are left out."""
+        """Yield pieces of `chunk` seconds; pieces outside of the scored regions (UEM) are left out."""
         from stentor.tasks.diarize.frames import spans_of_pieces
 
         spans = spans_of_pieces(cut.duration, self.chunk, self.shift)
@@ -123,7 +123,7 @@ class Diarize(Task):
         slots = self.labels.slots
         pieces, crowded, most = 0, 0, 0
         named: list[str] = []
-        counts: dict[str, dict[str, int]] = {key: {} for key in SEGMENT_COUNTS}  # by recording: its pieces say the same
+        counts: dict[str, dict[str, int]] = {key: {} for key in SEGMENT_COUNTS}  # by recording: equal in all its pieces
         for cut in cuts:
             pieces += 1
             for key, by_recording in counts.items():
@@ -144,20 +144,20 @@ class Diarize(Task):
         return [
             *lines,
             f"{crowded} of {pieces} training pieces have more than the {slots} speakers of `task.labels.speakers`, up "
-            f"to {most}: in each, the {slots} who talk most are learned and the others count as silent "
+            f"to {most}: in each, the {slots} who talk most are trained on and the others count as silent "
             f"({', '.join(named)}{' ...' if crowded > len(named) else ''}).",
         ]
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
-        """`extra` holds `segments`, `uem` and `duration`, in seconds of the recording as it is: the audio may have been
-        played faster or slower (see `collate`)."""
+        """Return the item; `extra` has `segments`, `uem` and `duration` in seconds of the original recording, whose
+        speed may have been changed (see `collate`)."""
         extra = {"segments": segments_of(cut), "uem": uem_of(cut), "duration": cut.duration}
         return Example(id=cut.id, audio=audio, rng=rng, extra=extra)
 
     def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
-        """The processor's batch with `targets` and, where speaker embeddings are scored, `pools` and `pool_labels`.
+        """Return the processor's batch with `targets` and, if speaker embeddings are scored, `pools` and `pool_labels`.
 
-        In evaluation (no example has `rng`) examples that are longer than `chunk` are cut into pieces first.
+        In evaluation (no example has `rng`), examples longer than `chunk` are cut into pieces first.
         """
         import torch
 
@@ -195,7 +195,7 @@ class Diarize(Task):
         return batch
 
     def _chunks(self, example: Example, processor: Processor) -> Iterator[Example]:
-        """A whole recording in pieces, as training has them."""
+        """Yield a whole recording in pieces as in training."""
         from stentor.tasks.diarize.frames import spans_of_pieces
 
         assert example.audio is not None
@@ -220,7 +220,7 @@ class Diarize(Task):
             )
 
     def _parts(self, inputs: Mapping[str, torch.Tensor], evaluated: bool) -> list[Mapping[str, torch.Tensor]]:
-        """Inputs of one forward pass each: whole recordings may be more chunks than `windows.batch`."""
+        """Return the inputs of each forward pass: whole recordings may have more chunks than `windows.batch`."""
         rows, size = len(inputs["targets"]), self.windows.batch
         if not evaluated or rows <= size:
             return [inputs]
@@ -240,7 +240,7 @@ class Diarize(Task):
     # Answers
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        """`segments` `{"speaker", "start", "end"}` in seconds, in order of time, and `frame_seconds`."""
+        """Return `segments` `{"speaker", "start", "end"}` in seconds, in order of time, and `frame_seconds`."""
         from stentor.tasks.diarize.aggregate import diarization
         from stentor.tasks.diarize.inference import run_windows
 
@@ -253,21 +253,21 @@ class Diarize(Task):
         ]
 
     def reference(self, cut: Cut) -> dict[str, Any]:
-        """`segments` in the terms of the labels (speakers, or where it is so), what is scored (`uem`, None: all), the
-        recording's `duration` and its number of `speakers`."""
+        """Return `segments` in terms of the labels, the scored regions (`uem`, None: all), the `duration` of the
+        recording and its number of `speakers`."""
         segments = segments_of(cut)
         speakers = len({s["speaker"] for s in segments})
         reference = self.labels.reference_segments(segments)
         return {"segments": reference, "uem": uem_of(cut), "duration": cut.duration, "speakers": speakers}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """See `stentor.metrics.diarization.scores`; `der` first."""
+        """Return the metrics of `stentor.metrics.diarization.scores`, `der` first."""
         from stentor.metrics.diarization import scores
 
         return scores(self._spoken(predictions), speaker_labels=self.labels.permutes)
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
-        """Details of `der`."""
+        """Return the change of `der`."""
         from stentor.metrics.diarization import relative_change
 
         change = relative_change(self._spoken(before), self._spoken(after))

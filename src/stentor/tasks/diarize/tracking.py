@@ -9,10 +9,10 @@ LINK = 0.3
 
 
 def link_windows(outputs: WindowOutputs, active: np.ndarray) -> np.ndarray:
-    """Speakers followed from window to window: a number for each speaker of a window, int64 [W, S], -1 for silent ones.
+    """Track speakers from window to window: return a number for each speaker, int64 [W, S], -1 for silent ones.
 
-    The scores of a window, where somebody talks, are compared with the mean of those of the windows before it, in the
-    frames that they share; the assignment with the highest agreement is taken (Kuhn 1955).
+    The scores of a window, masked by activity, are compared with the mean of those of earlier windows in shared frames;
+    the assignment with the highest agreement is used (Kuhn 1955).
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -52,8 +52,8 @@ def link_windows(outputs: WindowOutputs, active: np.ndarray) -> np.ndarray:
 def track(tracks: np.ndarray, most: int) -> np.ndarray:
     """At most `most` speakers from tracks of speakers [W, S], without voices.
 
-    A track that begins again is a new speaker while there are fewer than `most`. Then it is the one who shares fewest
-    windows with it, and of these the one active last: while one person keeps talking, the other must have come back.
+    A new track is a new speaker while there are fewer than `most`. After that, it is the speaker who shares the fewest
+    windows with it, and among equals the one active last: while one person keeps talking, the other one has returned.
     """
     speakers = tracks.copy()
     windows_of = {k: np.flatnonzero((tracks == k).any(1)) for k in np.unique(tracks[tracks >= 0]).tolist()}

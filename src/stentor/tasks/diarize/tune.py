@@ -22,11 +22,11 @@ GRID = 0.01
 ROUNDS = 4
 THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 GAPS = (0.0, 0.1, 0.2, 0.3)
-"""Grid of the offset below the threshold."""
+"""Differences of the offset below the threshold."""
 DISTANCES = (None, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2)
-"""Grid of the threshold for embeddings."""
+"""Distances of embeddings."""
 SPECTRAL = (None, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0)
-"""Grid of the threshold for spectra."""
+"""Distances of spectra."""
 FILTERS = (0.0, 0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.1)
 """Seconds of the median filter."""
 LENGTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5)
@@ -35,7 +35,7 @@ LENGTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5)
 
 @dataclass
 class TuningRecording:
-    """One recording of a development set: the model's outputs, and the reference segments."""
+    """A recording of a development set: the model's outputs and the reference."""
 
     outputs: WindowOutputs
     reference: np.ndarray  # who speaks, bool [G, N] on the grid

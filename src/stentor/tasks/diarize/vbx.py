@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SHRINKAGE = 0.5
-"""Shrinkage of the within-voice covariance towards a multiple of I, as pairs are few."""
+"""Shrinkage of the covariance within voices towards a multiple of I, because there are few pairs."""
 INITIAL = 7.0
 """Log odds of the cluster that a voice begins in against each other one."""
 LEAST_SHARE = 1e-3

@@ -28,16 +28,15 @@ Written = tuple[dict[str, Any], torch.Tensor, torch.Tensor]
 
 
 def item_seed(example: Example) -> int:
-    """Generator of an item's random hypotheses. Its generator stays where it is, so that all else that is drawn is
-    what it would be without them."""
+    """Return the random seed of an item's hypotheses, without advancing its generator."""
     if example.rng is None:
         return zlib.crc32(example.id.encode())
     return int(copy.deepcopy(example.rng).integers(1 << 62))
 
 
 def prepare(batch: Batch, examples: Sequence[Example], seeds: Sequence[int], processor: Any) -> HypothesisSearch:
-    """Inputs for writing hypotheses for the items of a training batch, of which these are all examples and their
-    seeds. Audio is given as it is in training."""
+    """Return the inputs for generating hypotheses of a training batch, given its examples and their seeds. The audio is
+    the same as in training."""
     usable = range(len(examples)) if batch.usable is None else batch.usable
     examples, seeds = [examples[i] for i in usable], [seeds[i] for i in usable]
     inputs = processor.collate(examples, labels=False).inputs
@@ -67,8 +66,8 @@ def add_hypotheses(bundle: Bundle, batch: Batch, loss: SequenceLoss, scoring: Ma
 
 @torch.no_grad()
 def attach(bundle: Bundle, batch: Batch, loss: SequenceLoss, write: Callable[[HypothesisSearch], Written]) -> None:
-    """With the model in evaluation mode have `write` make hypotheses for a batch on its device: they become its input
-    `hypotheses`, and the loss's input about each `batch.search.facts`."""
+    """Generate hypotheses for a batch on its device with `write`, with the model in evaluation mode. They become its
+    input `hypotheses`, and the facts for the loss become `batch.search.facts`."""
     search, model = batch.search, bundle.model
     assert search is not None
     training = model.training

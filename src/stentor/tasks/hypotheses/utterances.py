@@ -23,7 +23,7 @@ from stentor.tasks.speak.generation import Generation
 
 
 def prepare(examples: Sequence[Example], processor: Any) -> HypothesisSearch:
-    """Inputs of spoken utterances: the examples without their audio. Their texts are always given."""
+    """Return the inputs for generating utterances: the examples without their audio, always with their texts."""
     told = []
     for example, codes in processor.encoded(examples)[0]:
         conditions = example.extra["conditions"]

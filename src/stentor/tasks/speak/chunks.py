@@ -13,11 +13,11 @@ LONGEST = 30.0
 TARGET = 15.0
 """Seconds of a part of a text that is divided."""
 MOST = 1.2
-"""Most allowed length of a part, relative to the target."""
+"""Maximum duration of a part relative to its target."""
 PARAGRAPH, SENTENCE, CLAUSE, WORD, LETTER = -0.3, 0.1, 0.35, 1.0, 3.0
-"""Cost of dividing there, besides the squared logarithm of how many times its target length a part has."""
+"""Cost of dividing there, in addition to the squared logarithm of a part's duration relative to its target."""
 FORCED = 0.02
-"""... between words or letters where nothing better comes for longer than a part may be."""
+"""Cost between words or letters if there is no better place within the maximum duration."""
 LEAST = 2.0
 """Seconds of a part below which it costs 1 more (or half its target, where that is less): it would be spoken in another
 tone, and is no voice for others."""
@@ -30,7 +30,7 @@ CLOSING = "\"'”’»)\\]」』》）】"
 END = re.compile(rf"[.!?…।॥؟۔።။។][{CLOSING}]*\s+|[。！？｡][{CLOSING}]*\s*")
 # Thai, Lao, Tibetan, Burmese and Khmer have spaces between clauses only.
 COMMA = re.compile(r"[,;:،؛](?=\s)\s+|[—–](?=\s)\s+|[，；：、､]\s*|(?<=[\u0e00-\u109f\u1780-\u17ff])\s+")
-# French has spaces before some marks; a Japanese word seldom continues with another script after hiragana.
+# French has spaces before some marks; a Japanese word rarely continues in another script after hiragana.
 SPACE = re.compile(r"\s+(?![?!:;»%])|(?<=[ぁ-ん])(?=[一-鿿ァ-ヺ])")
 LAST_WORD = re.compile(rf"[^\s({CLOSING[0]}“„«\[¿¡]*$")
 PREPOSED, POSTPOSED = "เแโใไເແໂໃໄ", "ะาำๅๆຯະາຳໆฯ"
@@ -132,7 +132,7 @@ def _inside(text: str, words: list[int], finest: float, most: float) -> Iterator
 
 
 def _line_end(text: str, match: re.Match[str], cost: float | None) -> float:
-    """Cost of a line end that may be a wrapped line's."""
+    """Cost at a line end, which may be the end of a wrapped line."""
     if cost == SENTENCE or match[0].count("\n") > 1:
         return PARAGRAPH
     line, after = text[text.rfind("\n", 0, match.start()) + 1 : match.start()], text[match.end() : match.end() + 1]
@@ -142,9 +142,9 @@ def _line_end(text: str, match: re.Match[str], cost: float | None) -> float:
 def ends_sentence(text: str, match: re.Match[str], cased: bool = True) -> bool:
     """Whether a match of `END` ends a sentence, as far as that is sure without knowing the language.
 
-    An end that is missed costs little, a sentence that is torn apart much: abbreviations (a word without a vowel, or
-    of `ABBREVIATIONS`), initials, short ordinals, and what continues in lower case (of a
-    text with capitals, `cased`) end nothing.
+    A missed end costs little, but a divided sentence costs much, so these do not end a sentence: abbreviations (a word
+    without a vowel, or in `ABBREVIATIONS`), initials, short ordinals, and, in a text with capitals (`cased`),
+    anything followed by lower case.
     """
     after = text[match.end() : match.end() + 2].lstrip("\"'“„«(¿¡")[:1]
     if (cased and after.islower()) or re.match("[。！？｡]['”’」』][ぁ-ん]", text[match.start() : match.start() + 3]):

@@ -24,7 +24,8 @@ class LoadedEvaluator:
 
     rate: int  # samples per second of the audio that it takes
     evaluate: Callable[[Sequence[np.ndarray], Sequence[str | None]], list[Any]]
-    """One output for each clip, float32 [samples] at `rate`, in the language beside it (None: not known)."""
+    """Function that returns one output for each clip, float32 [samples] at `rate`, given its language (None:
+    unknown)."""
 
 
 class SpeechEvaluator(Choice):
@@ -36,7 +37,7 @@ class SpeechEvaluator(Choice):
     """The output for a clip: its text (str), an embedding of the voice (float32 [E]), or a number where higher is
     better (float), which is shown under the evaluator's `type`."""
     relative: ClassVar[bool] = False
-    """For voices: whether embeddings can only be compared in relation to those of a whole set."""
+    """Whether voice embeddings can only be compared relative to those of a whole set."""
 
     def load(self, device: str = "cpu") -> LoadedEvaluator:
         """The evaluator with its model. Raises ConfigError when that cannot be loaded."""

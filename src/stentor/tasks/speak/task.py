@@ -1,15 +1,15 @@
-"""Speech synthesis task, by codec tokens that are masked and predicted.
+"""Speech synthesis task, by predicting masked codec tokens.
 
-A family that serves this task gives, besides what every family gives:
+A family that supports this task has, in addition to what every family has:
 
-* bundle: `codebooks`, those of its codec;
+* bundle: `codebooks`, the number of codebooks of its codec;
 * processor: `codec`, an `AudioCodec`; `codes(example)`, the example's codec tokens int16 [codebooks, frames], from
-  `Example.extra["codes"]` or made of its audio; `collate` takes `Example.extra["conditions"]` (see `Conditions`) and
-  draws the mask of the cells from `Example.rng`; `utterance(text, language=, instruct=, reference=, frames=,
+  `Example.extra["codes"]` or encoded from its audio; `collate` takes `Example.extra["conditions"]` (see `Conditions`)
+  and draws the mask of the cells from `Example.rng`; `utterance(text, language=, instruct=, reference=, frames=,
   denoise=)`, the model's prompt, where `reference` is (codec tokens, their text);
-* model: its forward returns, for each codebook c, as `codes_c` what `CrossEntropy.sum` takes: the masked cells of that
-  codebook; `speak(utterances, seeds=[...], **generation)`, a list of codec tokens int16 [codebooks, frames], each a
-  function of its utterance and seed alone.
+* model: its forward returns, for each codebook c, as `codes_c` the arguments of `CrossEntropy.sum` for the masked cells
+  of that codebook; `speak(utterances, seeds=[...], **generation)` returns codec tokens int16 [codebooks, frames], each
+  depending only on its utterance and seed.
 """
 
 from __future__ import annotations
@@ -46,47 +46,48 @@ if TYPE_CHECKING:
     from stentor.models.contracts import Processor
 
 RATE = 16000
-"""Hz of the silence that evaluators are tried on."""
+"""Sample rate in Hz of the silence that evaluators are tested with."""
 
 
 class Speak(Task):
-    """Say a text."""
+    """Speech synthesis: speak a text."""
 
     type: Literal["speak"] = "speak"
     drop_cond_ratio: float = Field(0.1, ge=0, le=1)
-    """Share of training samples that are audio alone, without text, style and prompt: what guidance guides away from.
-    Records with a noisy beginning (`clean_start_token_idx`) are never among them."""
+    """Share of training samples without text, style and prompt, which classifier-free guidance needs. Records with a
+    noisy beginning (`clean_start_token_idx`) always keep them."""
     prompt_ratio_range: tuple[float, float] = (0.0, 0.3)
-    """Least and most share of a sample's frames that are given as a voice prompt and are not learned."""
+    """Minimum and maximum share of a sample's frames that are the prompt with the voice; they have no loss."""
     mask_ratio_range: tuple[float, float] = (0.0, 1.0)
-    """Least and most probability with which a codec token is masked; each sample draws its own."""
+    """Minimum and maximum probability of masking a codec token; drawn for each sample."""
     language_ratio: float = Field(0.8, ge=0, le=1)
     """Share of the samples with a known language that get it as input."""
     use_pinyin_ratio: float = Field(0.3, ge=0, le=1)
-    """Share of the samples with `text_pinyin` that are given that in place of `text`."""
+    """Share of the samples with `text_pinyin` that get it instead of `text`."""
     instruct_ratio: float = Field(1.0, ge=0, le=1)
     """Share of the samples with an `instruct` (the voice in words) that get it as input."""
     only_instruct_ratio: float = Field(0.5, ge=0, le=1)
-    """Share of the samples with an instruct as input that get no voice prompt."""
+    """Share of the samples with an instruct that get no prompt."""
     instruct_from: str | None = None
-    """Field of the record, such as `speaker`, that is the instruct of records without one. Null: none."""
+    """Field of the record, such as `speaker`, to use as the instruct of records without one. Null: none."""
     min_tokens: int | None = Field(None, ge=1)
-    """Records whose sample has fewer sequence positions (style, text and frames together) are left out and counted as
-    `too_few_tokens`; OmniVoice's min_sample_tokens. Null: none is too short."""
+    """Minimum number of sequence positions (style, text and frames together); shorter records are dropped as
+    `too_few_tokens`. OmniVoice's min_sample_tokens. Null: no limit."""
     max_tokens: int | None = Field(None, ge=1)
-    """Records whose sample has more are left out and counted as `too_many_tokens`; OmniVoice's max_sample_tokens.
-    Null: only `data.batch_tokens` limits."""
+    """Maximum number of sequence positions; longer records are dropped as `too_many_tokens`. OmniVoice's
+    max_sample_tokens. Null: only the limit of `data.batch_tokens`."""
     generation: Generation = Generation()
-    """Generation settings, in evaluation and in use."""
+    """Generation settings, in evaluation and inference."""
     samples: int = Field(4, ge=0)
-    """Records of each evaluation set that are spoken at each evaluation, always the same; all count in its loss."""
+    """Number of records of each evaluation set that are synthesized at each evaluation, always the same ones. All
+    records count in the loss."""
     sample_prompt: float | None = Field(None, ge=0, lt=1)
-    """Share of a record's own frames that such a sample continues. Null: 0.25 for records without an instruct, which
-    have no voice otherwise, and none for the others."""
+    """Share of a record's own frames used as the prompt of such a sample. Null: 0.25 for records without an instruct,
+    which would otherwise have no voice, and 0 for the others."""
     judges: list[SpeechEvaluator] = []
-    """Second models that listen to these samples, such as `{type: recognizer, from: runs/asr}`: their word error rate
-    (or quality) is scored at each evaluation, beside that of the recordings. Those of voices listen in `stentor
-    evaluate` alone."""
+    """Models that evaluate these samples, such as `{type: recognizer, from: runs/asr}`: the word error rate (or
+    quality) is reported at each evaluation, with that of the recordings. Models that compare voices are only used in
+    `stentor evaluate`."""
 
     audible: ClassVar[bool] = True
     hypotheses: ClassVar[tuple[str, ...]] = ("sampled",)
@@ -106,13 +107,15 @@ class Speak(Task):
         if self.mask_ratio_range[1] == 0:
             raise ConfigConflict("mask_ratio_range", "masks nothing, so there is nothing to learn")
         if self.prompt_ratio_range[1] == 1:
-            raise ConfigConflict("prompt_ratio_range", "a prompt of all frames leaves nothing to learn: at most 0.99")
+            raise ConfigConflict(
+                "prompt_ratio_range", "must be below 1: a prompt of all frames leaves nothing to learn"
+            )
         if None not in (self.min_tokens, self.max_tokens) and self.min_tokens > self.max_tokens:  # type: ignore[operator]
             raise ConfigConflict("min_tokens", f"is more than `max_tokens` ({self.max_tokens}): no record is left")
         return self
 
     def check(self) -> None:
-        """The evaluators of `judges` are loaded, on the CPU, and tried on a second of silence."""
+        """Load the evaluators of `judges` on the CPU and test them with a second of silence."""
         import numpy as np
 
         from stentor.tasks.speak.evaluator_scores import evaluate_items
@@ -128,8 +131,8 @@ class Speak(Task):
         self._sequence = sequence_terms(losses)
         if self._sequence and not self.recognizers():
             raise ConfigError(
-                f"losses.{next(iter(self._sequence))}: the reward is what a recogniser understands: add one to "
-                "`task.judges`, such as {type: recognizer, from: runs/asr}."
+                f"losses.{next(iter(self._sequence))}: the reward needs a recogniser: add one to `task.judges`, such "
+                "as {type: recognizer, from: runs/asr}."
             )
         losses = {name: loss for name, loss in losses.items() if name not in self._sequence}
         weights = next((loss.weights for loss in losses.values() if isinstance(loss, Codebook)), None)
@@ -138,7 +141,7 @@ class Speak(Task):
         )
 
     def collate(self, examples: Sequence[Example], processor: Processor, packed: bool) -> Batch:
-        """With a sequence loss also what utterances are spoken from."""
+        """With a sequence loss, also add the inputs for generating hypotheses."""
         batch = super().collate(examples, processor, packed)
         if self._sequence and batch.ids:
             from stentor.tasks.hypotheses.utterances import prepare
@@ -154,7 +157,7 @@ class Speak(Task):
             add_hypotheses(bundle, batch, self._sequence[name], self.generation, self.recognizers())
 
     def recognizers(self) -> list[SpeechEvaluator]:
-        """Those of the `judges` that write down what they hear."""
+        """Return the `judges` that transcribe."""
         return [judge for judge in self.judges if judge.gives == "text"]
 
     def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
@@ -205,8 +208,8 @@ class Speak(Task):
             return []
         described = [cut.id for cut in cuts if self.spoken(cut).instruct is not None]
         return described and [
-            f"{len(described):,} training records have an instruct that the model is never told: `task.instruct_ratio` "
-            "is 0. Set it to 1 to train voices by description or name."
+            f"{len(described):,} training records have an instruct that is not used, because `task.instruct_ratio` is "
+            "0. Set it to 1 to train voices by description or name."
         ]
 
     def learned_style(
@@ -223,7 +226,7 @@ class Speak(Task):
     # Answers
 
     def prediction_subset(self, ids: Sequence[str]) -> set[str]:
-        """`samples` of them: those with the smallest hash, whatever their order and the run."""
+        """Return the `samples` ids with the smallest hash, independent of their order and of the run."""
 
         def rank(name: str) -> bytes:
             return hashlib.blake2b(f"speak/{name}".encode(), digest_size=8).digest()
@@ -231,12 +234,12 @@ class Speak(Task):
         return set(sorted(ids, key=rank)[: self.samples])
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        """Speak each text, as long as its recording.
+        """Speak each text with the duration of its recording.
 
-        Each output: `audio` `{"flac": base64, "rate"}`; `seconds`; `frames`; `seed`; `prompt_seconds`, at the
-        beginning, which are the recording's and not the model's; `codec`, the recording's decoded codec tokens in the
-        form of `audio`: the best that could be reached; `heard`, the outputs of the `judges` for both and for the
-        recording. Of models without a codec: `silent`, why.
+        Each output has `audio` `{"flac": base64, "rate"}`; `seconds`; `frames`; `seed`; `prompt_seconds`, the seconds
+        at the beginning that come from the recording; `codec`, the recording's decoded codec tokens in the form of
+        `audio`, which is the best possible result; `heard`, the outputs of the `judges` for both and for the
+        recording. Models without a codec only return `silent`, the reason.
         """
         import numpy as np
 
@@ -282,7 +285,7 @@ class Speak(Task):
     def _evaluate(
         self, bundle: Bundle, examples: Sequence[Example], synthetic: Sequence[np.ndarray], codec: Sequence[np.ndarray]
     ) -> list[dict[str, Any]]:
-        """The outputs of the `judges` for each example; empty without any."""
+        """Return the outputs of the `judges` for each example; empty without judges."""
         from stentor.tasks.speak.evaluator_scores import evaluate_items
 
         if not (evaluators := self._evaluators_of_clips()):
@@ -294,7 +297,7 @@ class Speak(Task):
         return evaluate_items(evaluators, audios, rate, [e.language for e in examples], device)
 
     def _evaluators_of_clips(self) -> list[SpeechEvaluator]:
-        """Without those of voices, which need the whole set."""
+        """Return the judges except those of voices, which need the whole set."""
         return [evaluator for evaluator in self.judges if evaluator.gives != "voice"]
 
     def _prompt_frames(self, example: Example, frames: int) -> int:
@@ -309,8 +312,8 @@ class Speak(Task):
         return {"text": record.text, "language": record.language, "speaker": speaker, "instruct": record.instruct}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """Scores of the samples by the `judges`; the loss over all records, which comes first, is added by the engine.
-        `stentor evaluate` has every record spoken and evaluated."""
+        """Return the scores of the samples by the `judges`. The engine adds the loss over all records as the first
+        score. `stentor evaluate` synthesizes and evaluates every record."""
         from stentor.tasks.speak.evaluator_scores import scores
 
         evaluated = [p for p in predictions if "heard" in p.output]
@@ -322,7 +325,7 @@ class Speak(Task):
 
 
 def seed_of(seed: int, name: str) -> int:
-    """The seed of one record's utterance: a function of the section's seed and the record's id."""
+    """Return the seed of one record's utterance, from the section's seed and the record's id."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=4).digest(), "little")
 
 

@@ -19,52 +19,52 @@ class Labels(Choice):
     default_type: ClassVar[str | None] = "speaker"
     required: ClassVar[tuple[str, ...]] = ("classes", "losses", "targets", "decode")
     permutes: ClassVar[bool] = False
-    """True when outputs are speakers, each window in its own order: windows must be matched. False when an output means
-    the same everywhere; its segments are called by `names`."""
+    """True if outputs are speakers, in a different order in each window, so windows must be matched. False if an output
+    means the same in all windows; its segments are called by `names`."""
     exclusive: ClassVar[bool] = False
-    """True when exactly one of the model's outputs is meant in each frame (classes), False when each is on or off."""
+    """True if the outputs are mutually exclusive classes, False if each one is on or off."""
 
     @property
     def classes(self) -> int:
-        """Outputs of the model for each frame."""
+        """Number of outputs of the model for each frame."""
         raise NotImplementedError
 
     @property
     def slots(self) -> int | None:
-        """Most speakers that `targets` tells apart in one item. None: any number."""
+        """Maximum number of speakers that `targets` distinguishes in one item. None: any number."""
         return None
 
     @property
     def names(self) -> list[str]:
-        """Names of segments, for each column of `activity`, where labels are not speakers."""
+        """Names of the segments, for each column of `activity`, if labels are not speakers."""
         return []
 
     def losses(self) -> dict[str, Loss]:
-        """The loss terms used when the config has none."""
+        """Return the default loss terms."""
         raise NotImplementedError
 
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Targets of the model: float32 [T, C] of 0 and 1, or one class per frame, int64 [T].
+        """Return the targets of the model: float32 [T, C] of 0 and 1, or one class per frame, int64 [T].
 
-        `activity` is bool [T, N], who talks in which frame, with the N speakers `ids` in order of arrival. Of more than
-        `slots` speakers the most active ones are kept (see `most_active`); the task counts such items.
+        `activity`, bool [T, N], has the active speakers of each frame, with the N speakers `ids` in order of first
+        appearance. If there are more than `slots`, those who talk most are used (see `most_active`).
         """
         raise NotImplementedError
 
     def decode(self, logits: np.ndarray) -> np.ndarray:
-        """Probability that each local speaker talks (or of each of `names`), float32 [T, S], from logits [T, C]."""
+        """Return the probability of each local speaker, or of each of `names`, float32 [T, S], from logits [T, C]."""
         raise NotImplementedError
 
     def reference_segments(self, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Speakers' segments `{"speaker", "start", "end"}` as the segments that a perfect model of these labels would
-        find: the speakers' own, unless labels have `names`."""
+        """Return the segments that a perfect model of these labels would find, given the speakers' segments
+        `{"speaker", "start", "end"}`; these are the same unless labels have `names`."""
         return list(segments)
 
 
 def most_active(activity: np.ndarray, slots: int) -> np.ndarray:
-    """Speaker activity in exactly `slots` columns, float32 [T, slots], from bool [T, N].
+    """Return the activity in exactly `slots` columns, float32 [T, slots], from bool [T, N].
 
-    Of more speakers those who talk most stay, in their order; missing ones are silent.
+    If there are more speakers, those who talk most are kept, in order; missing speakers are silent.
     """
     import numpy as np
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Powerset(Labels):
-    """Labels for sets of active speakers: none, one of them, two ... (Plaquet and Bredin 2023). Needs no threshold."""
+    """Powerset labels: one class for each set of active speakers (Plaquet and Bredin 2023). Needs no threshold."""
 
     type: Literal["powerset"] = "powerset"
     speakers: int = Field(3, ge=1, le=12)
-    """Most speakers in one window. With more, the most active ones are kept."""
+    """Number of speakers distinguished in one window. If there are more, those who talk most."""
     at_once: int = Field(2, ge=1)
-    """Most speakers that talk at once: 3 speakers, 2 at once are 7 classes, 4 and 2 are 11."""
+    """Maximum number of speakers at once. 3 speakers and 2 at once give 7 classes, 4 and 2 give 11."""
 
     permutes: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class Powerset(Labels):
     def _fits(self) -> Powerset:
         if self.at_once > self.speakers:
             raise ConfigConflict(
-                "at_once", f"no more than the {self.speakers} speakers can talk at once, got {self.at_once}"
+                "at_once", f"must not be above the number of speakers ({self.speakers}), got {self.at_once}"
             )
         return self
 
@@ -50,8 +50,8 @@ class Powerset(Labels):
         return {"powerset": PowersetLoss()}
 
     def targets(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Active speakers, float32 [T, speakers]: the loss finds the sets, for the order of speakers that fits best.
-        Where more than `at_once` talk, those who talk most in the item are meant."""
+        """Return the activity, float32 [T, speakers]: the loss finds the sets for the best order of speakers. If more
+        than `at_once` talk, those who talk most in the item count."""
         import numpy as np
 
         active = most_active(activity, self.speakers)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class SpeakerLabels(Labels):
-    """Whether each speaker talks; any number may talk at once (Fujita et al. 2019, end-to-end neural diarization).
+    """One output for each speaker; any number may talk at once (Fujita et al. 2019, end-to-end neural diarization).
 
-    Trained with `pit_bce` the order of speakers is free; with `ats_bce` it is that of their arrival (Sortformer)."""
+    With `pit_bce` the order of speakers is free; with `ats_bce` it is the order of first appearance (Sortformer)."""
 
     type: Literal["speaker"] = "speaker"
     speakers: int = Field(4, ge=1, le=20)
-    """Most speakers in one window. With more, the most active ones are kept."""
+    """Number of speakers distinguished in one window. If there are more, those who talk most."""
 
     permutes: ClassVar[bool] = True
 
@@ -47,11 +47,10 @@ class SpeakerLabels(Labels):
 
 
 class Ego(SpeakerLabels):
-    """Activity of each speaker and of the others: five classes for each speaker as the target (alone, in
-    overlap, one other, several others, no one), as in target-speaker diarization.
+    """Five classes for each speaker as the target (alone, in overlap, one other, several others, silence), as in
+    target-speaker diarization.
 
-    All targets of a window are labelled at once, and an output that no speaker takes is the target "no one"; no one is
-    enrolled."""
+    All targets of a window are labelled at once, without enrolment. An output without a speaker has an empty target."""
 
     type: Literal["ego"] = "ego"  # type: ignore[assignment]
 

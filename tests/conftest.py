@@ -16,6 +16,8 @@ SHARED = ROOT.parent / "shared" / "data"
 if str(ROOT / "tests") not in sys.path:
     sys.path.append(str(ROOT / "tests"))  # for the modules beside this one; last, so that they hide nothing
 
+from process_group import environment  # noqa: E402
+
 TINY = """\
 task: {{type: transcribe, normalizer: none}}
 model:
@@ -161,12 +163,6 @@ def tiny(corpus: Path, tmp_path: Path):
         return path
 
     return make
-
-
-def environment(**extra: str) -> dict[str, str]:
-    """The environment of a subprocess: one thread, no network, nothing of the launching test run's."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "ACCELERATE"))}
-    return {**inherited, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", **extra}
 
 
 def in_process(capsys: pytest.CaptureFixture, arguments: tuple[object, ...]) -> tuple[int, str, str]:

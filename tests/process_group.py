@@ -22,3 +22,9 @@ def lives(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The environment of a subprocess: one thread, no network, nothing of the launching test run's."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "ACCELERATE"))}
+    return {**inherited, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", **extra}

@@ -59,7 +59,9 @@ def test_copies_and_broken_rows_are_tolerated(run, cli, rows):
     text = "\n".join([metrics[0], *broken, *metrics[1:]]) + "\n"
     (folder / "metrics.jsonl").write_text(text, errors="surrogateescape")
     done = cli("train", config, "train.steps=8")
-    assert "Resuming from step 6" in done.stdout and "metrics.jsonl:2 is no row ('what is this')" in done.stdout
+    assert (
+        "Resuming from step 6" in done.stdout and "metrics.jsonl:2 is not a valid row ('what is this')" in done.stdout
+    )
     assert [row["step"] for row in rows(folder)] == list(range(1, 9))
     assert (folder / "checkpoints" / "step-000006.old").is_dir()
 

@@ -77,7 +77,7 @@ def test_unreadable_files_are_named_and_the_others_done(diarizer, talk, tmp_path
         (["--format", "srt"], "Unknown --format srt; known: rttm, json"),
         (["--format", "rttm,json"], "--out"),
         (["--speakers", "2", "--max-speakers", "3"], "not both"),
-        (["--min-speakers", "4", "--max-speakers", "3"], "at least 4 and at most 3"),
+        (["--min-speakers", "4", "--max-speakers", "3"], "must not be above max_speakers"),
         (["--device", "tpu9"], "Unknown device"),
     ],
 )

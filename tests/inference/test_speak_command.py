@@ -306,7 +306,7 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
         "8: The text is empty",
         "9: ",
         "10: The speed 9 is not between 0.25 and 4.",
-        "11: There is a text of a reference",
+        "11: A transcript of a reference is given",
     ]
     messages = sorted(messages[:-1], key=lambda message: int(message.partition(":")[0])) + messages[-1:]
     starts += ["12: the line has the id '', which is no name for a file.", "13: the line has the id 'ä!ä!"]

@@ -187,4 +187,4 @@ def test_the_command(folder, monkeypatch, capsys, tmp_path):
     assert [w["word"] for w in words] == [w["word"] for w in expected] != []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(samples.tobytes()))))
     assert main(["transcribe", str(tmp_path), "-", *options[:4], "0.3", "--device", "cpu"]) == 2
-    assert "0.04, 0.08, 0.16, 0.28 or 0.56 s, and 0.3 s is none." in capsys.readouterr().err
+    assert "0.04, 0.08, 0.16, 0.28 or 0.56 s, not 0.3 s." in capsys.readouterr().err

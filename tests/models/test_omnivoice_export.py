@@ -287,8 +287,8 @@ def test_what_is_no_model_is_said(published, tmp_path, codec):
 @pytest.mark.parametrize(
     "keys, message",
     [
-        ({}, "give either `from`"),
-        ({"from": "x", "llm": {"from": "y"}}, "give either `from`"),
+        ({}, "needs exactly one of `from`"),
+        ({"from": "x", "llm": {"from": "y"}}, "needs exactly one of `from`"),
         ({"from": "x", "text": "characters"}, "the model of `from` has its own"),
         ({"from": "x", "codebooks": 8}, "the model of `from` has its own"),
         ({"llm": {"config": LLMS["qwen3"]}}, "set `model.text: {type: characters}`"),

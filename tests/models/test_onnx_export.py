@@ -208,7 +208,7 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else find_spec(name))
     bundle = build()
-    with pytest.raises(ConfigError, match=r"needs onnx and onnxscript and onnxruntime.*pip install 'stentor\[onnx\]'"):
+    with pytest.raises(ConfigError, match=r"needs onnx, onnxscript and onnxruntime.*pip install 'stentor\[onnx\]'"):
         bundle.family.save_onnx(bundle, tmp_path)
 
 

@@ -320,7 +320,7 @@ def test_a_front_end_is_built_from_what_was_saved():
 
 
 def test_impossible_ssl_settings():
-    with pytest.raises(ValidationError, match="either `from`"):
+    with pytest.raises(ValidationError, match="needs `from`"):
         SSL()
     with pytest.raises(ValidationError, match="model_type"):
         SSL(config={"hidden_size": 16})
@@ -473,7 +473,7 @@ def test_a_full_disk_is_told(tmp_path, cuts, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("os.pwrite", full)
+        patch.setattr("stentor.models.transformer.feature_cache._write", full)
         with pytest.raises(DataError, match=r"No space left on device.*model\.features\.store"):
             processor.cached_features(cuts[0])
     assert processor.cached_features(cuts[0]).samples == len(load_audio(cuts[0]))

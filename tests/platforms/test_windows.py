@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import environment
+from process_group import environment
 from studio_process import StudioProcess
 
 PATH = os.pathsep.join([str(Path(__file__).parent / "windows"), os.environ.get("PYTHONPATH", "")])

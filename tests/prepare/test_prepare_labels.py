@@ -147,7 +147,7 @@ def test_what_is_kept_has_the_error_that_was_wished_for(place, tmp_path, recogni
     assert "What a threshold costs" in page and "An error of 10 % allows" in page and "low_confidence" in page
     assert [cut.id for cut in Jsonl(path=tmp_path / "a" / "manifest.jsonl").cuts()] == [r["id"] for r in kept]
     labels(place, tmp_path / "a", *THREE, "--max-error", 0.1, "--round", 2)
-    assert "is complete" in capsys.readouterr().out
+    assert "is already complete" in capsys.readouterr().out
 
 
 @pytest.mark.long
@@ -265,7 +265,7 @@ def test_other_settings_and_other_data_are_refused(place, tmp_path, recogniser, 
     for change in changes:
         (_, data), *options = (usual | change).items()
         assert run(place, tmp_path / "a", *(word for option in options for word in option), data=data) == 2
-        assert "holds other segments" in capsys.readouterr().err
+        assert "has segments of other settings" in capsys.readouterr().err
 
 
 def test_max_hours_of_the_data(place, tmp_path, recogniser):

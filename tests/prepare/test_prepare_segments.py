@@ -176,9 +176,9 @@ def test_once_made_it_stays(made, podcasts, capsys):
     to = made[2]
     before = (to / "manifest.jsonl").read_bytes()
     segments(podcasts, to)
-    assert "is complete" in capsys.readouterr().out and (to / "manifest.jsonl").read_bytes() == before
+    assert "is already complete" in capsys.readouterr().out and (to / "manifest.jsonl").read_bytes() == before
     assert main(["prepare", "segments", str(podcasts), "--to", str(to), "--stage", "vad"]) == 2
-    assert "holds other segments" in capsys.readouterr().err
+    assert "has segments of other settings" in capsys.readouterr().err
 
 
 def test_segments_as_files_are_the_same_sound(made, podcasts, tmp_path):

@@ -120,7 +120,7 @@ def test_texts_become_records_that_load(texts, speech):
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["records"], summary["speakers"], summary["rejected"]) == (4, 3, {})
     assert lines(folder, "rejects.jsonl") == []
-    speech("a", texts, "--voices", "part=train,count=3", "--round", 2, says="is complete")
+    speech("a", texts, "--voices", "part=train,count=3", "--round", 2, says="is already complete")
     speech("a", texts, "--seed", 1, code=2, says="holds other speech: give another folder as --to")
 
 

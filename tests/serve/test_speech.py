@@ -178,7 +178,7 @@ WRONG = [
     ({"voice": {"id": "alloy"}}, "voice", "known: anna, default"),
     ({"voice": "../voices/anna"}, "voice", "no voice"),
     ({"voice": "a low voice", "instructions": "slow"}, "instructions", "not in both"),
-    ({"instructions": "low " * 200}, "instructions", "500 are the most"),
+    ({"instructions": "low " * 200}, "instructions", "the limit is 500"),
     ({"speed": 5.0}, "speed", "less than or equal to 4"),
     ({"response_format": "docx"}, "response_format", "'mp3', 'opus'"),
     ({"stream_format": "none"}, "stream_format", "'audio' or 'sse'"),

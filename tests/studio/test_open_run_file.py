@@ -94,15 +94,15 @@ def test_another_model_without_a_name_has_no_run_file(page):
 
 
 def test_ten_minutes_of_one_voice(page, monkeypatch):
-    """A pretrained model is proposed where one can be had; a model that begins from nothing says what it cannot do."""
+    """A pretrained model is proposed where one can be had; a model that from scratch says what it cannot do."""
     monkeypatch.setattr(settings, "reachable", lambda: True)
     monkeypatch.setattr(settings, "has_gpu", lambda: False)
     assert settings.first("transcribe") == "whisper_tiny"
     page.choose("whisper_tiny")
-    assert "begins from nothing" not in page.about and "from: openai/whisper-tiny" in page.text
+    assert "from scratch" not in page.about and "from: openai/whisper-tiny" in page.text
     monkeypatch.setattr(settings, "reachable", lambda: False)
     page.choose(settings.first("transcribe"))
-    assert "begins from nothing" in page.about and "Whisper" in page.about
+    assert "from scratch" in page.about and "Whisper" in page.about
 
 
 def test_a_data_set_of_the_hub(page):

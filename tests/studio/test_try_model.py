@@ -226,7 +226,7 @@ def test_a_model_from_nothing_has_one_column():
     (answer,) = try_model.listen(Shelf(new=Loud()), about, clip())
     page = try_model.drawn(about, clip(), [answer])
     assert page.count("<section") == 1 and "Before training" not in page
-    assert "trained from nothing" in try_model.about(about)
+    assert "trained from scratch" in try_model.about(about)
     waiting = try_model.drawn(tried(), clip(), [])
     assert waiting.count("<section") == 2 and waiting.count("waiting") == 2
 

@@ -108,7 +108,7 @@ def test_text_source_refuses(tmp_path):
     with pytest.raises(DataError, match=r"none\.txt does not exist"):
         list(source(path=str(tmp_path / "none.txt")).cuts())
     for keys in ({}, {"path": "a.txt", "texts": ["a"]}):
-        with pytest.raises(ValueError, match="give either `path`"):
+        with pytest.raises(ValueError, match="needs exactly one of `path`"):
             source(**keys)
 
 
@@ -137,7 +137,7 @@ def test_a_recogniser_cannot_be_trained_on_texts(tmp_path, capsys):
 
 def test_only_decoders_are_language_models(tmp_path, capsys):
     assert run(tmp_path, "language", "encoder", "{type: text, texts: [one, two]}") == 2
-    assert "take decoder" in capsys.readouterr().err
+    assert "use decoder" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="trained by the term `text`"):
         Family.model_validate({"type": "transformer", "kind": "decoder"}).build(
             TaskRequirements("language", ("words",))

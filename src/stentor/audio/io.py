@@ -251,7 +251,7 @@ def _check_complete(file: Any, path: Path) -> None:
     """Compare the promised size with the file's, which libsndfile does not. Raises `AudioError`, also for a file
     without a header that libsndfile takes for audio because of its name."""
     if file.format == "RAW" and (file.subtype == "ULAW" or is_text(path)):
-        raise AudioError(f"{path} is no audio file: it only has the name of one.", "unreadable")
+        raise AudioError(f"{path} is not an audio file: it only has the name of one.", "unreadable")
     if file.format == "OGG" and (problem := _last_page_problem(path)):
         raise AudioError(f"{path} is cut short: {problem}.", "truncated")
     promised, present = _promised_bytes(file, path)

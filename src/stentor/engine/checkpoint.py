@@ -92,7 +92,7 @@ def _writing(parent: Path, step: int) -> Iterator[None]:
         fallback = f"the newest complete checkpoint is {newest.name}" if newest else "there is no earlier checkpoint"
         raise StentorError(
             f"The checkpoint of step {step} could not be written to {parent} ({error}); {fallback}. "
-            "Make room (`df -h`) and run the same command again to resume from there."
+            "Free disk space (`df -h`) and run the same command again to resume from there."
         ) from error
 
 

@@ -45,7 +45,7 @@ def run_lock(folder: Path) -> Iterator[None]:
             if not lock(file, inherited=False):
                 file.seek(1)  # Windows refuses to read the first byte, which is locked
                 raise ConfigError(
-                    f"{folder} is being trained already, by {file.read().strip() or 'another process'}: wait for it "
+                    f"{folder} is already being trained by {file.read().strip() or 'another process'}: wait for it "
                     "or stop it there, or choose another `name`."
                 )
         except OSError:

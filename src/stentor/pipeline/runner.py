@@ -99,7 +99,7 @@ class Pipeline:
     saved: Callable[[], str]
     """Says where the results so far are, for the message after a signal."""
     unit: str = "records"
-    resuming: str = "Resuming: {done:,} of {total:,} {unit} were done before."
+    resuming: str = "Resuming: {done:,} of {total:,} {unit} are already done."
     finish_groups: bool = False
     """After a signal the groups at hand are finished and written; otherwise they are given up."""
 

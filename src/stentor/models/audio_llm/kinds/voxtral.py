@@ -170,7 +170,7 @@ def code(language: str | None) -> str | None:
             continue
     raise DataError(
         f"Voxtral's prompt can name no language {language!r}: give a code of two letters (ISO 639-1) such as en or fr, "
-        "or leave the language out to have it found out."
+        "or leave the language out to detect it."
     )
 
 

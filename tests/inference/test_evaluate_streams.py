@@ -58,7 +58,7 @@ def test_figures_are_in_the_report(run, export, data, tmp_path):
             "--normalizer is for the task speak and --audio-from, not for --stream: leave it out.",
         ),
         (["--stream", "1", "--tune"], "--tune and --stream do not go together: leave out one of them."),
-        (["--stream", "chunk="], "must be above 0 s"),
+        (["--stream", "chunk="], "give seconds"),
         (["--stream", "nan"], "must be above 0 s"),
     ],
 )

@@ -168,7 +168,7 @@ def test_delays_are_those_that_its_processor_knows(folder):
     model, _ = loaded(folder)
     assert model.bundle.processor.streaming.lengths == (0.04, 0.08, 0.16, 0.28, 0.56)
     for delay in (0.3, 0.01, 2):
-        with pytest.raises(ConfigError, match=f"chunks of 0.04, 0.08, 0.16, 0.28 or 0.56 s, and {delay:g} s is none"):
+        with pytest.raises(ConfigError, match=f"chunks of 0.04, 0.08, 0.16, 0.28 or 0.56 s, not {delay:g} s"):
             model.stream(delay=delay)
     recogniser = model.stream(delay=0.56).recogniser
     assert recogniser.delays == (0.04, 0.56) and recogniser.nearest(0.3) == 0.28 and recogniser.nearest(9) == 0.56

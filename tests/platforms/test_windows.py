@@ -94,7 +94,7 @@ def test_a_run_folder_is_locked(tmp_path):
     """
     (tmp_path / "code.py").write_text(textwrap.dedent(code))
     first, second = script(code, tmp_path / "run").splitlines()
-    assert re.match(r".*is being trained already, by process \d+ on .* since \d{4}-.*: wait for it", first)
+    assert re.match(r".*is already being trained by process \d+ on .* since \d{4}-.*: wait for it", first)
     assert second == "free"
 
 

@@ -121,7 +121,7 @@ def test_texts_become_records_that_load(texts, speech):
     assert (summary["records"], summary["speakers"], summary["rejected"]) == (4, 3, {})
     assert lines(folder, "rejects.jsonl") == []
     speech("a", texts, "--voices", "part=train,count=3", "--round", 2, says="is already complete")
-    speech("a", texts, "--seed", 1, code=2, says="holds other speech: give another folder as --to")
+    speech("a", texts, "--seed", 1, code=2, says="has speech of other settings: give another folder as --to")
 
 
 def test_the_same_for_any_number_of_processes(texts, speech):

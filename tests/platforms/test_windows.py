@@ -6,6 +6,7 @@ It shows that no module needs `fcntl`, `fork`, POSIX signals or symbolic links, 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -191,8 +192,9 @@ def test_a_command_outlives_the_studio_and_is_stopped_and_killed(tmp_path):
 def trained(corpus, tiny_text, tmp_path_factory) -> Path:
     """The run folder of two steps, with loader workers and a prepared index."""
     folder = tmp_path_factory.mktemp("as-windows")
-    (folder / "tiny.yaml").write_text(tiny_text.format(folder=corpus, runs=folder / "runs", dropout=0.0))
-    stentor("prepare", "index", corpus / "train.jsonl")
+    data = shutil.copytree(corpus, folder / "corpus")  # an index beside the shared one would change other tests
+    (folder / "tiny.yaml").write_text(tiny_text.format(folder=data, runs=folder / "runs", dropout=0.0))
+    stentor("prepare", "index", data / "train.jsonl")
     changes = ("train.steps=2", "train.eval_every=2", "data.workers=1")
     told = stentor("train", folder / "tiny.yaml", "--processes", 2, *changes, OMP_NUM_THREADS="1")
     assert "2 processes" in told

@@ -192,7 +192,7 @@ def test_what_is_missing_is_one_sentence(s3, attempt, tmp_path):
     code, said = attempt("transcribe", s3.url("run"), "a.wav")
     assert code == 2 and said.strip() == f"stentor: There is no model at {s3.url()}/run: check the bucket and the path."
     code, said = attempt("prepare", "check", "nothing://x/train.jsonl", "--to", tmp_path / "check")
-    assert code == 2 and "nothing:// is no kind of address that is known" in said
+    assert code == 2 and "Addresses that begin with nothing:// are not supported" in said
 
 
 def test_a_missing_package_is_one_sentence(attempt, tmp_path, monkeypatch):

@@ -39,6 +39,14 @@ def test_the_table_is_that_of_the_package():
             assert owners.get(module, {module.replace("_", "-")}) & known, (extra, module)
 
 
+def test_the_guide_lists_each_extra():
+    section = (
+        (ROOT / "docs" / "install.md").read_text(encoding="utf-8").partition("\n## Extras\n")[2].partition("\n## ")[0]
+    )
+    cells = re.findall(r"^\| (`[^|]*) \|", section, re.M)
+    assert {name for cell in cells for name in re.findall(r"`([^`]*)`", cell)} == set(DECLARED) - {"test-cluster"}
+
+
 def test_both_files_of_versions_keep_the_bounds():
     """The lowest versions, with which `.ci/run` tries the package, are the bounds themselves."""
     lowest, newest = (

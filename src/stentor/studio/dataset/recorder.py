@@ -5,7 +5,7 @@ the phrase's `prompt_id`, or `own-1`, `own-2`, ... The key is the `prompt` of th
 or is exchanged takes no recording away from its phrase.
 
 Rule for two pages that record the same row: one record a row, the last take wins, as in a redo. The earlier one is
-replaced, and whoever replaces a take that their page had not seen gets a message.
+replaced, and a person who replaces a take that their page had not shown gets a message.
 """
 
 import contextlib

@@ -51,7 +51,7 @@ def passwords(host: str, variable: str | None) -> dict[str, str]:
 
 def local_token(folder: Path) -> str:
     """The token of a studio without passwords: everybody on this machine reaches its address, so the address alone
-    must not open it. It is the same after a restart, in a file that no one else can read (on Windows, whoever
+    must not open it. It is the same after a restart, in a file that no one else can read (on Windows, all who
     can read the folder). Raises StentorError."""
     path = folder / ".access-token"
     with contextlib.suppress(OSError, UnicodeDecodeError):

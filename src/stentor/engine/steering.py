@@ -10,12 +10,13 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
     from stentor.engine.setup import RunConfig
+    from stentor.engine.trainer import Trainer
     from stentor.losses.base import Loss
     from stentor.metrics.score import Direction
     from stentor.tasks.base import Task
@@ -43,6 +44,10 @@ class Watched:
     @property
     def name(self) -> str:
         return f"{self.set}/{self.metric}"
+
+    def is_scored(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row of metrics is of an evaluation of the set."""
+        return any(key.startswith(f"eval/{self.set}/") for key in row)
 
     def value(self, row: Mapping[str, float]) -> float:
         """Return the metric's value in a row of metrics. Raises ConfigError for a name that is not logged."""
@@ -116,6 +121,26 @@ class Steering:
         if type(self.task).score.__module__.startswith("stentor."):
             raise ConfigError(_unknown(where, name, metric, self.metrics))
         return None
+
+
+def steer(trainer: Trainer, row: Mapping[str, float]) -> None:
+    """Rank the checkpoint of this step by the row of its evaluation, and show the row to the schedule `plateau`."""
+    best, plateau, progress = trainer.steering.best, trainer.steering.plateau, trainer.progress
+    assert best is not None
+    watched = {"best": best.name, "plateau": plateau.name if plateau else None}
+    before, progress.watched = progress.watched or watched, watched
+    if before["best"] != best.name:
+        trainer.say(f"Checkpoints are ranked by {best.name} from now on, no longer by {before['best']}.")
+        progress.best = []
+    if before["plateau"] != watched["plateau"]:
+        trainer.plateau.best, trainer.plateau.bad = None, 0
+    if plateau is not None:
+        trainer.plateau.see(plateau.value(row), plateau.mode)
+    earlier = [b for b in progress.best if b["step"] != trainer.step]
+    ranked = [*earlier, {"step": trainer.step, "value": best.value(row)}]
+    sign = 1 if best.mode == "min" else -1
+    ranked.sort(key=lambda b: (math.isnan(b["value"]), sign * b["value"], -b["step"]))
+    progress.best = ranked[: max(trainer.train.keep_best, 1)]
 
 
 def _check_mode(where: str, name: str, direction: Direction | None, mode: Direction | None) -> None:

@@ -128,8 +128,8 @@ class Task(Choice):
         return {}
 
     def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
-        """Return the metrics of `score` for a model with these loss terms, the main one first, and whether lower (`min`)
-        or higher (`max`) is better; None: neither is. Losses and perplexities are the engine's."""
+        """Return the metrics of `score` for a model with these loss terms, the main one first, and whether lower
+        (`min`) or higher (`max`) is better; None: neither is. Losses and perplexities are the engine's."""
         return {}
 
     def main_metric(self) -> tuple[str, Direction]:

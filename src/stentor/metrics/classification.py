@@ -9,7 +9,6 @@ import numpy as np
 
 from stentor.metrics.score import LEVEL, Direction, Score
 
-
 RESAMPLES = 1000
 
 

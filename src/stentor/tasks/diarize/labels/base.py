@@ -103,7 +103,8 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """Float32 of the same shape, over the last dimension."""
     import numpy as np
 
-    odds = np.exp(logits.astype(np.float32) - logits.max(-1, keepdims=True))
+    logits = logits.astype(np.float32)
+    odds = np.exp(logits - logits.max(-1, keepdims=True))
     return odds / odds.sum(-1, keepdims=True)
 
 

@@ -101,15 +101,15 @@ class Steering:
         if name not in self.sets:
             near = _nearest(name, self.sets) if name else self.sets[0]
             raise ConfigError(
-                f"{where}: '{metric}' is not SET/METRIC with a set of data.eval ({', '.join(self.sets)}), each of which "
-                f"logs {', '.join(self.metrics)}; did you mean {near}/{_nearest(wanted, self.metrics)}?"
+                f"{where}: '{metric}' is not SET/METRIC with a set of data.eval ({', '.join(self.sets)}), each of "
+                f"which logs {', '.join(self.metrics)}; did you mean {near}/{_nearest(wanted, self.metrics)}?"
             )
         direction = self._direction(where, name, wanted)
         if direction is None and mode is None:
             key = _mode_key(where).rpartition(".")[2]
             raise ConfigError(
-                f"{_mode_key(where)}: '{wanted}' declares no direction; add `{key}: min` (lower is better) or `{key}: max`. "
-                f"Metrics of {name} with a direction: {', '.join(m for m, d in self.metrics.items() if d)}."
+                f"{_mode_key(where)}: '{wanted}' declares no direction; add `{key}: min` (lower is better) or `{key}: "
+                f"max`. Metrics of {name} with a direction: {', '.join(m for m, d in self.metrics.items() if d)}."
             )
         _check_mode(where, metric, direction, mode)
         return Watched(name, wanted, mode or direction or "min")

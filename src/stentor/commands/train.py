@@ -31,6 +31,7 @@ from stentor.data.feature_cache import FeatureCache
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
+from stentor.dataloading.section import Data
 from stentor.engine import checkpoint, interpolate, state
 from stentor.engine.backend import Backend
 from stentor.engine.callback import Callback
@@ -94,11 +95,12 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     if isinstance(processor, FeatureCache):
         for line in processor.check_cache([] if train_data.streams else list(train_data.cuts()), config.data.augment):
             say(line)
-    batch_sampler = train_data.batch_sampler(processor.tokens)
+    batch_sampler = train_data.batch_sampler(processor.tokens, bundle.traits.packed_length)
     statistics = train_data.statistics(batch_sampler)
     batches_per_epoch = None if statistics is None else round(statistics["batches"])
     if batches_per_epoch == 0:
-        raise ConfigError("No record fits into `data.batch_tokens`: raise it.")
+        named = train_data.dropped.named["too_long_for_batch"]
+        raise ConfigError(f"No record fits into `data.batch_tokens`: raise it ({', '.join(named[:3])}).")
 
     data = unlimited(config.data) if task.any_length else config.data
 
@@ -113,11 +115,24 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     overlap = leakage.of_run(train_data, {s.name: s.plan for s in [*evals, *tests]})
     data_warnings = [] if train_data.streams else task.data_warnings(train_data.cuts())
     filters = filter_warnings({"train": data.train, "eval": data.eval, "test": data.test}, "data")
-    for line in [*filters, *leakage.summary_lines(overlap), *data_warnings]:
+    sizes = eval_size_lines(config.data, [*evals, *tests])
+    for line in [*filters, *leakage.summary_lines(overlap), *data_warnings, *sizes]:
         say(line)
     return TrainingSetup(
         task, losses, train_data, bundle, batch_sampler, evals, tests, batches_per_epoch, overlap, data_warnings
     )
+
+
+def eval_size_lines(data: Data, eval_sets: Sequence[EvalSet]) -> list[str]:
+    """Lines about evaluation sets with records larger than the limit of a batch, which are scored nevertheless."""
+    key = "data.batch_tokens" if data.eval_batch_tokens is None else "data.eval_batch_tokens"
+    limit = data.eval_batch_tokens or data.batch_tokens
+    return [
+        f"{s.name}: its largest record takes {s.plan.limits.budget} positions, more than {key} ({limit}): records to "
+        "score are not dropped for it, so its batches hold up to as many."
+        for s in eval_sets
+        if s.plan.limits.budget > limit
+    ]
 
 
 def build_model(config: Config, requirements: TaskRequirements) -> Bundle:
@@ -281,9 +296,12 @@ def summary(setup: TrainingSetup) -> list[str]:
         lines.append(f"Training on {train_data.records} records, {train_data.hours:.2f} h.")
     if not setup.evals:
         lines.append("Nothing is scored while training: `data.eval: {dev: held_out}` sets 5 % of the speakers aside.")
-    for reason, count in sorted(train_data.dropped.reasons.items()):
-        names = ", ".join(train_data.dropped.named[reason][:3])
-        lines.append(f"Dropped {count} ({reason}): {names}{' ...' if count > 3 else ''}")
+    lines += [f"Dropped {line}" for line in train_data.dropped.lines()]
+    for eval_set in setup.eval_sets:
+        if eval_set.dropped.reasons:
+            left = round(eval_set.plan.statistics()["items"])
+            lines.append(f"{eval_set.name}: {left} of {left + eval_set.dropped.reasons.total()} records are scored.")
+            lines += [f"Dropped from {eval_set.name}: {line}" for line in eval_set.dropped.lines()]
     adapters = adapters_in(model, parts)
     for part, total, trainable in parameter_table(model, parts):
         note = f" ({adapters[part]:,} in adapters)" if adapters[part] else ""

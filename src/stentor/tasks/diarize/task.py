@@ -23,7 +23,7 @@ from stentor.data.cut import Cut, field_of, segments_of, uem_of
 from stentor.data.spans import clip_spans
 from stentor.errors import ConfigError
 from stentor.losses.hidden import anchors
-from stentor.metrics.score import Score
+from stentor.metrics.score import Direction, Score
 from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict
 from stentor.tasks.base import Task
@@ -273,8 +273,10 @@ class Diarize(Task):
         change = relative_change(self._spoken(before), self._spoken(after))
         return {} if change is None else {"der": change}
 
-    def main_metric(self) -> tuple[str, str]:
-        return "der", "min"
+    def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
+        from stentor.metrics.diarization import DIRECTIONS, OF_SPEAKERS
+
+        return {m: d for m, d in DIRECTIONS.items() if self.labels.permutes or m not in OF_SPEAKERS}
 
     def _spoken(self, predictions: Sequence[Prediction]) -> list[DiarizedRecording]:
         from stentor.metrics.diarization import DiarizedRecording

@@ -25,13 +25,14 @@ from stentor.callbacks.samples import Samples
 from stentor.commands.addresses import with_local_models
 from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
 from stentor.commands.export.verify import check_run
+from stentor.commands.run_summary import eval_size_lines, summary
+from stentor.config.checks import check_sections, losses_of
 from stentor.config.schema import Config
 from stentor.data.cut import field_of
 from stentor.data.feature_cache import FeatureCache
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
-from stentor.dataloading.section import Data
 from stentor.engine import checkpoint, interpolate, state
 from stentor.engine.backend import Backend
 from stentor.engine.callback import Callback
@@ -46,7 +47,7 @@ from stentor.errors import ConfigError, DataError, StentorError, Stopped, withou
 from stentor.inference.load import TRAINING_CONFIG, check_format
 from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded
-from stentor.models.parameters import adapters_in, parameter_table
+from stentor.models.parameters import parameter_table
 from stentor.models.pretrained.weights import check_weights
 from stentor.publish.card import write_card
 from stentor.report.report import write_report
@@ -72,8 +73,8 @@ BASELINE_FOLDER = "before"
 def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written."""
     task = config.task
-    sections = config.losses if config.losses is not None else config.model.losses(task)
-    config.data.augment.check()
+    sections = losses_of(config)
+    check_sections(config)
     task.check()
     segments = task.training_segments if task.any_length else None
     train_data = train_dataset(config.data, config.train.seed, task.drop_reason, say, segments)
@@ -121,18 +122,6 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     return TrainingSetup(
         task, losses, train_data, bundle, batch_sampler, evals, tests, batches_per_epoch, overlap, data_warnings
     )
-
-
-def eval_size_lines(data: Data, eval_sets: Sequence[EvalSet]) -> list[str]:
-    """Lines about evaluation sets with records larger than the limit of a batch, which are scored nevertheless."""
-    key = "data.batch_tokens" if data.eval_batch_tokens is None else "data.eval_batch_tokens"
-    limit = data.eval_batch_tokens or data.batch_tokens
-    return [
-        f"{s.name}: its largest record takes {s.plan.limits.budget} positions, more than {key} ({limit}): records to "
-        "score are not dropped for it, so its batches hold up to as many."
-        for s in eval_sets
-        if s.plan.limits.budget > limit
-    ]
 
 
 def build_model(config: Config, requirements: TaskRequirements) -> Bundle:
@@ -286,27 +275,6 @@ def callbacks_of(config: Config) -> list[Callback]:
     always = (Console, Memory, Samples) if config.task.audible else (Console, Memory)
     configured = {type(c) for c in config.callbacks}
     return [*config.callbacks, *(kind() for kind in always if kind not in configured)]
-
-
-def summary(setup: TrainingSetup) -> list[str]:
-    """Summary of the coming training, in lines for a person."""
-    lines = []
-    train_data, model, parts = setup.train_data, setup.bundle.model, setup.bundle.parts()
-    if train_data.records:
-        lines.append(f"Training on {train_data.records} records, {train_data.hours:.2f} h.")
-    if not setup.evals:
-        lines.append("Nothing is scored while training: `data.eval: {dev: held_out}` sets 5 % of the speakers aside.")
-    lines += [f"Dropped {line}" for line in train_data.dropped.lines()]
-    for eval_set in setup.eval_sets:
-        if eval_set.dropped.reasons:
-            left = round(eval_set.plan.statistics()["items"])
-            lines.append(f"{eval_set.name}: {left} of {left + eval_set.dropped.reasons.total()} records are scored.")
-            lines += [f"Dropped from {eval_set.name}: {line}" for line in eval_set.dropped.lines()]
-    adapters = adapters_in(model, parts)
-    for part, total, trainable in parameter_table(model, parts):
-        note = f" ({adapters[part]:,} in adapters)" if adapters[part] else ""
-        lines.append(f"Parameters of {part}: {total:,}, trained {trainable:,}{note}.")
-    return lines
 
 
 def arguments() -> list[str]:

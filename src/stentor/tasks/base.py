@@ -134,5 +134,9 @@ class Task(Choice):
 
     def main_metric(self) -> tuple[str, Direction]:
         """Return the name of the metric that selects the best checkpoint by default, and `min` or `max`."""
+        raise NotImplementedError
+
+    def first_metric(self) -> tuple[str, Direction]:
+        """The `main_metric` of tasks that declare `metrics`."""
         name, direction = next(iter(self.metrics({}).items()))
         return name, direction or "min"

@@ -20,6 +20,7 @@ import torch
 from lhotse.cut import Cut
 
 from stentor.callbacks.console import Console
+from stentor.callbacks.idle_loss import IdleLoss
 from stentor.callbacks.memory import Memory
 from stentor.callbacks.samples import Samples
 from stentor.commands.addresses import with_local_models
@@ -272,7 +273,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
 
 def callbacks_of(config: Config) -> list[Callback]:
     """The callbacks of the config and those that every run has, of which the config may have its own."""
-    always = (Console, Memory, Samples) if config.task.audible else (Console, Memory)
+    always = (Console, Memory, *((Samples,) if config.task.audible else ()), IdleLoss)
     configured = {type(c) for c in config.callbacks}
     return [*config.callbacks, *(kind() for kind in always if kind not in configured)]
 

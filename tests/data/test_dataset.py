@@ -152,6 +152,20 @@ def test_an_empty_stream_has_no_batch(source, data):
     assert list(dataset(data(source([], stream=True))).batch_sampler(price).batches()) == []
 
 
+def test_a_pack_with_its_padding_stays_within_the_limit(cut, clips, source, data):
+    """Packs of flex attention are padded to whole blocks."""
+    train = dataset(data(source([*clips(30), cut("big", 12.5)]), layout="packed", batch_tokens=130))
+    plan = train.batch_sampler(price, lambda total: -(-total // 64) * 64)
+    assert plan.limits.budget == 128
+    assert max(sum(item.cost for item in items) for items in plan.epoch(0)) <= 128 and "big" in ids(plan.epoch(0))
+    assert list(train.batch_sampler(price, lambda total: -(-total // 128) * 256).epoch(0)) == []
+    train = dataset(data(source([*clips(3), cut("big", 12.9)]), layout="packed", batch_tokens=130))
+    assert "big" not in ids(train.batch_sampler(price, lambda total: -(-total // 64) * 64).epoch(0))
+    assert train.dropped.named["too_long_for_batch"] == [
+        "big: 129 positions, more than data.batch_tokens (130, in whole blocks 128)"
+    ]
+
+
 def test_a_tokenizer_sees_the_first_texts_of_a_stream(clips, source, data, monkeypatch):
     monkeypatch.setattr("stentor.dataloading.streamed_dataset.STREAM_TEXTS", 4)
     train = source(clips(100), stream=True)

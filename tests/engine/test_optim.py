@@ -164,7 +164,7 @@ def test_a_group_that_matches_nothing_trainable_is_an_error(glob):
 
 
 def test_nothing_to_train_is_an_error():
-    with pytest.raises(ConfigError, match="No parameter is trainable"):
+    with pytest.raises(ConfigError, match="no parameter is trainable"):
         build(Optim(), Small().requires_grad_(False))
 
 

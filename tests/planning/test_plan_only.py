@@ -23,7 +23,7 @@ def test_a_plan_for_a_person_and_for_programs(tiny, capsys, tmp_path):
     assert re.search(r"^  llm .* trained +[\d,]+ \(adapters\)$", out, re.M)
     data = contents["data"]
     assert (data["records"], data["steps"], data["held_out"]["dev"]["records"]) == (16, 6, 4)
-    assert data["epochs"] == pytest.approx(6 / data["steps_per_epoch"])
+    assert data["epochs"] == pytest.approx(6 / data["batches"])
     assert contents["suggestion"]["method"] == "scratch" and contents["suggestion"]["config"]["lr"] == 1e-3
     memory = {m["name"]: m for m in contents["memory"]["methods"]}
     assert list(memory) == ["full", "LoRA", "LoRA 8-bit", "LoRA 4-bit"]
@@ -32,6 +32,35 @@ def test_a_plan_for_a_person_and_for_programs(tiny, capsys, tmp_path):
     assert contents["memory"]["measured"] == pytest.approx(ours["total"] - ours["optimizer"], rel=0.3)
     assert "<- this run" in out and "GiB measured" in out
     assert contents["time"]["seconds"] > 0
+
+
+def test_dropped_evaluation_records_and_epochs_agree_in_plan_log_and_results(tiny, capsys, cli, tmp_path):
+    path = tiny()
+    settings = (
+        "data.max_seconds=0.6",
+        "data.eval_batch_tokens=10",
+        "train.accumulate=3",
+        "train.steps=2",
+        "train.eval_every=2",
+    )
+    out = plan(path, capsys, *settings, "--json", str(tmp_path / "plan.json"))
+    (contents,) = json.loads((tmp_path / "plan.json").read_text())
+    held_out = contents["data"]["held_out"]["dev"]
+    dropped = held_out["dropped"]["too_long"]["count"]
+    assert dropped > 0 and held_out["records"] == 4 - dropped
+    assert f"dev: {4 - dropped} records" in out and f"({dropped} dropped)" in out
+    assert f"dev: {dropped} too_long: dev" in out
+    too_large = re.search(r"dev: its largest record takes \d+ positions, more than data.eval_batch_tokens \(10\)", out)
+    assert too_large, out
+    cli("train", path, *settings)
+    (folder,) = (tmp_path / "runs").iterdir()
+    log = (folder / "log.txt").read_text()
+    assert f"dev: {4 - dropped} of 4 records are scored." in log and too_large[0] in log
+    assert f"Dropped from dev: {dropped} (too_long): dev" in log
+    results = json.loads((folder / "results.json").read_text())
+    assert results["data"]["eval"]["dev"]["dropped"] == {"too_long": dropped}
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert contents["data"]["epochs"] == pytest.approx(rows[-1]["epoch"], abs=1e-3)
 
 
 def test_values_far_from_the_suggestion_are_noted(tiny, capsys):

@@ -133,7 +133,7 @@ def started(*kinds: str, fixed: bool = False) -> None:
 
 
 def test_refused_where_it_would_do_nothing():
-    with pytest.raises(ConfigError, match="The callback `redraw` finds no random features in this model: use linear"):
+    with pytest.raises(ConfigError, match="callbacks: `redraw` finds no random features in this model: use linear"):
         started("softmax", "softmax")
     with pytest.raises(
         ConfigError, match=r"because they are fixed \(`model.fixed_projection`\): leave out one of the two"

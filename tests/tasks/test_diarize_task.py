@@ -14,14 +14,15 @@ from stentor.data.cut import cut_from_record, record_from_cut, segments_of, uem_
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError
 from stentor.losses.all_paths import CTCLoss
-from stentor.losses.diarization import PermutationInvariantBCE
+from stentor.losses.base import Loss
+from stentor.losses.diarization import PermutationInvariantBCE, PowersetLoss
 from stentor.losses.hidden import Contrastive, NormRegularisation
 from stentor.models.encoders.features import Features
 from stentor.models.transformer.processor import TransformerProcessor
 from stentor.tasks.diarize.frames import activity, frame_coverage, pools, spans_of_pieces
 from stentor.tasks.diarize.labels.binary import Binary, Overlap
 from stentor.tasks.diarize.labels.powerset import Powerset
-from stentor.tasks.diarize.labels.speaker import SpeakerLabels
+from stentor.tasks.diarize.labels.speaker import Ego, SpeakerLabels
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.diarize.windows import Windows
 
@@ -335,8 +336,31 @@ def test_pieces_of_one_recording_share_its_local_names(processor, tmp_path):
 def test_only_losses_of_frames():
     with pytest.raises(ConfigError, match=r"losses.x: `ctc` does not score labels of frames.*use `pit_bce`"):
         Diarize().requirements({"x": CTCLoss()})
-    needs = Diarize(labels=Powerset()).requirements({"a": PermutationInvariantBCE(), "n": NormRegularisation()})
+    needs = Diarize(labels=Powerset()).requirements({"a": PowersetLoss(), "n": NormRegularisation()})
     assert (needs.classes, needs.scores, needs.terms) == (7, ("hidden", "logits"), ("a", "n"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "fits", "refused"),
+    [
+        (
+            SpeakerLabels(speakers=3),
+            "pit_bce ats_bce",
+            "bce_with_logits bce mse mae smooth_l1 huber focal kl_div nll ego",
+        ),
+        (SpeakerLabels(speakers=8), "pit_bce", "bce_with_logits focal cross_entropy powerset"),
+        (SpeakerLabels(speakers=1), "pit_bce bce_with_logits mse focal", "cross_entropy"),
+        (Powerset(speakers=3, at_once=2), "powerset", "pit_bce bce_with_logits kl_div cross_entropy"),
+        (Ego(speakers=2), "ego", "pit_bce mse nll"),
+        (Binary(), "bce_with_logits mse focal pit_bce kl_div", "nll"),
+    ],
+)
+def test_losses_that_do_not_fit_the_labels_are_refused_before_training(labels, fits, refused):
+    for kind in fits.split():
+        Diarize(labels=labels).requirements({"x": Loss.model_validate(kind)})
+    for kind in refused.split():
+        with pytest.raises(ConfigError, match=rf"losses.*`{kind}`"):
+            Diarize(labels=labels).requirements({"x": Loss.model_validate(kind)})
 
 
 # Scores ---------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from stentor.errors import ConfigError
 
 if TYPE_CHECKING:
     from stentor.data.batch import Prediction
+    from stentor.engine.setup import RunConfig
     from stentor.engine.trainer import Trainer
     from stentor.metrics.score import Score
 
@@ -24,11 +25,11 @@ class Calibrate(Callback):
     least: int = Field(100, ge=1)
     """Minimum number of recognised words; with fewer, the calibration is not changed."""
 
-    def on_start(self, trainer: Trainer) -> None:
-        sets = list(trainer.config.data.eval)
-        if not trainer.config.task.is_a(["words"]):
+    def check(self, config: RunConfig) -> None:
+        sets = list(config.data.eval)
+        if not config.task.is_a(["words"]):
             raise ConfigError(
-                f"callbacks: calibrate is for the task words, not {trainer.config.task.type}: remove it, or move it to "
+                f"callbacks: calibrate is for the task words, not {config.task.type}: remove it, or move it to "
                 "the stage with the task words."
             )
         if not sets or self.set not in (None, *sets):

@@ -11,6 +11,8 @@ from stentor.errors import ConfigError
 from stentor.models.base import RandomFeatures
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from stentor.data.batch import Batch
     from stentor.engine.trainer import Trainer
 
@@ -30,18 +32,21 @@ class Redraw(Callback):
 
     _drawn_at: int = PrivateAttr(0)
 
-    def on_start(self, trainer: Trainer) -> None:
-        modules = random_features(trainer)
+    def check_model(self, model: nn.Module) -> None:
+        modules = random_features(model)
         if not modules:
             raise ConfigError(
-                "The callback `redraw` finds no random features in this model: use linear attention (`linear` or "
+                "callbacks: `redraw` finds no random features in this model: use linear attention (`linear` or "
                 "`causal_linear`), or leave the callback out."
             )
         if all(m.fixed for m in modules):
             raise ConfigError(
-                "The callback `redraw` cannot change the model's random features, because they are fixed "
+                "callbacks: `redraw` cannot change the model's random features, because they are fixed "
                 "(`model.fixed_projection`): leave out one of the two."
             )
+
+    def on_start(self, trainer: Trainer) -> None:
+        self.check_model(trainer.bundle.model)
         self._drawn_at = 0
         train = trainer.config.train
         if train.ema is not None or (train.use in ("average", "greedy") and train.keep_best > 1):
@@ -55,15 +60,15 @@ class Redraw(Callback):
             import torch
 
             self._drawn_at = trainer.step
-            for layer, module in enumerate(random_features(trainer)):
+            for layer, module in enumerate(random_features(trainer.bundle.model)):
                 if not module.fixed:
                     seed = seed_of(trainer.config.train.seed, trainer.step, layer)
                     module.redraw(torch.Generator().manual_seed(seed))
             trainer.event("redrawn", step=trainer.step)
 
 
-def random_features(trainer: Trainer) -> list[RandomFeatures]:
-    return [m for m in trainer.bundle.model.modules() if isinstance(m, RandomFeatures)]
+def random_features(model: nn.Module) -> list[RandomFeatures]:
+    return [m for m in model.modules() if isinstance(m, RandomFeatures)]
 
 
 def seed_of(run: int, step: int, layer: int) -> int:

@@ -29,10 +29,15 @@ class CheckOptions(RunFileOptions):
 
     def __call__(self) -> None:
         from stentor.commands.prepare.run import listing
-        from stentor.config import load
+        from stentor.config import checks, load
 
         loaded = load.load(self.run, self.overrides)
-        print("\n  ".join([f"{self.run} is right: {load.describe(loaded)}", *listing(loaded.config.prepare)]))
+        unchecked = [
+            f"Layers and sizes of the model are not checked: {line}"
+            for line in checks.require(load.stage_configs(loaded), loaded.roots)
+        ]
+        lines = [f"{self.run} is right: {load.describe(loaded)}", *unchecked, *listing(loaded.config.prepare)]
+        print("\n  ".join(lines))
 
 
 @verb("show", group=CONFIG)

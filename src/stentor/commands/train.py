@@ -20,11 +20,14 @@ import torch
 from lhotse.cut import Cut
 
 from stentor.callbacks.console import Console
+from stentor.callbacks.idle_loss import IdleLoss
 from stentor.callbacks.memory import Memory
 from stentor.callbacks.samples import Samples
 from stentor.commands.addresses import with_local_models
 from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
 from stentor.commands.export.verify import check_run
+from stentor.commands.run_summary import eval_size_lines, summary
+from stentor.config.checks import check_sections, losses_of
 from stentor.config.schema import Config
 from stentor.data.cut import field_of
 from stentor.data.feature_cache import FeatureCache
@@ -45,7 +48,7 @@ from stentor.errors import ConfigError, DataError, StentorError, Stopped, withou
 from stentor.inference.load import TRAINING_CONFIG, check_format
 from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded
-from stentor.models.parameters import adapters_in, parameter_table
+from stentor.models.parameters import parameter_table
 from stentor.models.pretrained.weights import check_weights
 from stentor.publish.card import write_card
 from stentor.report.report import write_report
@@ -71,8 +74,8 @@ BASELINE_FOLDER = "before"
 def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written."""
     task = config.task
-    sections = config.losses if config.losses is not None else config.model.losses(task)
-    config.data.augment.check()
+    sections = losses_of(config)
+    check_sections(config)
     task.check()
     segments = task.training_segments if task.any_length else None
     train_data = train_dataset(config.data, config.train.seed, task.drop_reason, say, segments)
@@ -94,11 +97,12 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     if isinstance(processor, FeatureCache):
         for line in processor.check_cache([] if train_data.streams else list(train_data.cuts()), config.data.augment):
             say(line)
-    batch_sampler = train_data.batch_sampler(processor.tokens)
+    batch_sampler = train_data.batch_sampler(processor.tokens, bundle.traits.packed_length)
     statistics = train_data.statistics(batch_sampler)
     batches_per_epoch = None if statistics is None else round(statistics["batches"])
     if batches_per_epoch == 0:
-        raise ConfigError("No record fits into `data.batch_tokens`: raise it.")
+        named = train_data.dropped.named["too_long_for_batch"]
+        raise ConfigError(f"No record fits into `data.batch_tokens`: raise it ({', '.join(named[:3])}).")
 
     data = unlimited(config.data) if task.any_length else config.data
 
@@ -113,7 +117,8 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     overlap = leakage.of_run(train_data, {s.name: s.plan for s in [*evals, *tests]})
     data_warnings = [] if train_data.streams else task.data_warnings(train_data.cuts())
     filters = filter_warnings({"train": data.train, "eval": data.eval, "test": data.test}, "data")
-    for line in [*filters, *leakage.summary_lines(overlap), *data_warnings]:
+    sizes = eval_size_lines(config.data, [*evals, *tests])
+    for line in [*filters, *leakage.summary_lines(overlap), *data_warnings, *sizes]:
         say(line)
     return TrainingSetup(
         task, losses, train_data, bundle, batch_sampler, evals, tests, batches_per_epoch, overlap, data_warnings
@@ -274,27 +279,9 @@ def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger) -> Tra
 
 def callbacks_of(config: Config) -> list[Callback]:
     """The callbacks of the config and those that every run has, of which the config may have its own."""
-    always = (Console, Memory, Samples) if config.task.audible else (Console, Memory)
+    always = (Console, Memory, *((Samples,) if config.task.audible else ()), IdleLoss)
     configured = {type(c) for c in config.callbacks}
     return [*config.callbacks, *(kind() for kind in always if kind not in configured)]
-
-
-def summary(setup: TrainingSetup) -> list[str]:
-    """Summary of the coming training, in lines for a person."""
-    lines = []
-    train_data, model, parts = setup.train_data, setup.bundle.model, setup.bundle.parts()
-    if train_data.records:
-        lines.append(f"Training on {train_data.records} records, {train_data.hours:.2f} h.")
-    if not setup.evals:
-        lines.append("Nothing is scored while training: `data.eval: {dev: held_out}` sets 5 % of the speakers aside.")
-    for reason, count in sorted(train_data.dropped.reasons.items()):
-        names = ", ".join(train_data.dropped.named[reason][:3])
-        lines.append(f"Dropped {count} ({reason}): {names}{' ...' if count > 3 else ''}")
-    adapters = adapters_in(model, parts)
-    for part, total, trainable in parameter_table(model, parts):
-        note = f" ({adapters[part]:,} in adapters)" if adapters[part] else ""
-        lines.append(f"Parameters of {part}: {total:,}, trained {trainable:,}{note}.")
-    return lines
 
 
 def arguments() -> list[str]:

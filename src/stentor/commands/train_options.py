@@ -25,10 +25,12 @@ class TrainOptions:
     def __call__(self) -> int | None:
         """Plan or train a run file, by as many processes as asked for. Raises ConfigError, and what is raised in it."""
         from stentor.commands.prepare.run import listing, pending, prepare_run
+        from stentor.config.checks import require
         from stentor.config.load import load, resolved, stage_configs
         from stentor.config.missing_data import located
 
         loaded = load(self.config, self.overrides)
+        require(stage_configs(loaded), loaded.roots)
         steps = loaded.config.prepare
         if self.plan_only:
             for line in listing(steps):

@@ -42,6 +42,13 @@ class Loaded:
     overrides: tuple[str, ...]
     root: Node
     """The tree that it was made from."""
+    stage_roots: tuple[Node, ...] = ()
+    """The tree of each stage."""
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """Trees of the configs that run in order, see `stage_configs`."""
+        return self.stage_roots or (self.root,)
 
 
 def load(path: Path | None, overrides: Sequence[str] = (), schema: type[Section] = Config) -> Loaded:
@@ -77,10 +84,11 @@ def _loaded(
     root: Node, text: str, path: Path | None, overrides: Sequence[str], schema: type[Section], mistakes: list[Mistake]
 ) -> Loaded:
     config = _validate(root, schema, mistakes)
-    stages = _stages(root, schema, mistakes)
+    trees = _stages(root, schema, mistakes)
+    stages = [_validate(tree, schema, mistakes) for tree in trees]
     if mistakes:
         raise Mistakes(mistakes)
-    return Loaded(config, tuple(stages), text, path, tuple(overrides), root)
+    return Loaded(config, tuple(stages), text, path, tuple(overrides), root, tuple(trees))
 
 
 def stage_configs(loaded: Loaded) -> list[Any]:
@@ -160,18 +168,13 @@ def _validate(root: Node, schema: type[Section], mistakes: list[Mistake]) -> Sec
         return None
 
 
-def _stages(root: Node, schema: type[Section], mistakes: list[Mistake]) -> list[Section]:
+def _stages(root: Node, schema: type[Section], mistakes: list[Mistake]) -> list[Node]:
+    """The tree of each entry of `stages:`."""
     listed = root.value.get("stages")
     if listed is None or not isinstance(listed.value, list):
         return []
-    configs = []
-    for overrides in listed.value:
-        if not isinstance(overrides.value, dict):
-            continue  # the schema has said so
-        config = _validate(stage(root, overrides, schema, mistakes), schema, mistakes)
-        if config is not None:
-            configs.append(config)
-    return configs
+    # Of what is no mapping the schema has said so.
+    return [stage(root, entry, schema, mistakes) for entry in listed.value if isinstance(entry.value, dict)]
 
 
 def _secrets(root: Node, path: tuple[str | int, ...] = ()) -> list[Mistake]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from stentor.data.cut import Cut
 from stentor.dataloading.batch_sampler import BatchSampler
@@ -12,10 +11,8 @@ from stentor.dataloading.mixing import DropCounter, DropReason, read_pools
 from stentor.dataloading.section import Data
 from stentor.dataloading.streamed_dataset import StreamedDataset
 from stentor.dataloading.train_dataset import ListedDataset, TrainDataset, limits_of
+from stentor.models.contracts import Processor
 from stentor.sources.base import Source
-
-if TYPE_CHECKING:
-    from stentor.models.contracts import Processor
 
 
 def train_dataset(
@@ -41,7 +38,8 @@ def eval_plan(
     source: Source, name: str, data: Data, processor: Processor, *drop_reasons: DropReason
 ) -> tuple[BatchSampler, DropCounter]:
     """The batches of one evaluation set: each record once, in batches by length. Records are left out (and counted)
-    only when they are broken, refused, or longer than the model or `data.max_seconds` takes, never for `batch_tokens`.
+    only when they are broken, refused, or longer than the model or `data.max_seconds` takes, never for `batch_tokens`:
+    one record with more positions raises the limit of the set, see `BatchSampler.limits`.
     From `unlimited` data the model gets windows.
     """
     dropped = DropCounter()
@@ -50,5 +48,7 @@ def eval_plan(
     (pool,) = read_pools([source], data, dropped, name, *drop_reasons)
     cost = processor.tokens
     largest = max(cost(cut, cut.duration) for cut in pool.cuts)
-    limits = limits_of(data, max(data.eval_batch_tokens or data.batch_tokens, largest))
+    packed_length = processor.packed_length if isinstance(processor, Processor) else int
+    budget = max(data.eval_batch_tokens or data.batch_tokens, packed_length(largest))
+    limits = limits_of(data, budget, packed_length)
     return BatchSampler(lambda epoch: ((cut, 0) for cut in pool.cuts), cost, limits, seed=0), dropped

@@ -54,6 +54,13 @@ class DropCounter:
         """Number of records dropped for each reason, and some of their names, for JSON files."""
         return {"dropped": dict(self.reasons), "named": dict(self.named)}
 
+    def lines(self) -> list[str]:
+        """A line for each reason, with the first records named."""
+        return [
+            f"{count} ({reason}): {', '.join(self.named[reason][:3])}{' ...' if count > 3 else ''}"
+            for reason, count in sorted(self.reasons.items())
+        ]
+
     @property
     def bad(self) -> int:
         return sum(self.reasons[r] for r in BAD)

@@ -43,7 +43,8 @@ class Data(Section):
     """Batch layout. `padded`: items of similar length, padded to the longest. `packed`: items end to end. Null: the
     layout that the model's attention needs, which is `padded` for all models but `omnivoice` with `attention: flex`."""
     batch_tokens: int = Field(2000, ge=1)
-    """Hard limit of sequence positions in a batch, padding included, as the model family counts them."""
+    """Hard limit of sequence positions in a batch, padding included, as the model family counts them. Larger records
+    are dropped from training (and counted); in evaluation sets they are scored, and named in the plan."""
     max_items: int | None = Field(None, ge=1)
     """Hard limit of items in a batch. Null: only `batch_tokens` limits the batch."""
     buckets: int = Field(30, ge=1)

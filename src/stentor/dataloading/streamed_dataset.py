@@ -177,7 +177,7 @@ class StreamedDataset(TrainDataset):
     def hours(self) -> float:
         return 0.0 if self.streamed else self.mix.hours
 
-    def batch_sampler(self, cost: Callable[[Cut, float], int]) -> ShardedStream:
+    def _plan(self, cost: Callable[[Cut, float], int]) -> ShardedStream:
         window = shard_window(self.data.window, self.num_shards) if self.streamed else self.data.window
         return ShardedStream(self._samplers(cost, window), self)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,7 @@ from stentor.dataloading.stream_shards import ShardedStream
 from stentor.errors import ConfigError, DataError
 from stentor.sources.held_out import HeldOut, hold_out
 
+PackedLength = Callable[[int], int]
 Sampler = BatchSampler | ShardedStream
 """The batches of a run: of sources of known length, or of lanes of a stream."""
 
@@ -50,6 +52,8 @@ class TrainDataset(ABC):
     replay: ReplayMix | None = field(default=None, init=False)
     pools: list[Pool] = field(default_factory=list, init=False)
     dropped: DropCounter = field(default_factory=DropCounter, init=False)
+    packed_length: PackedLength = field(default=int, init=False)
+    """See `Processor.packed_length`; set by `batch_sampler`."""
 
     def __post_init__(self) -> None:
         evaluated = {**self.data.eval, **self.data.test}
@@ -136,8 +140,16 @@ class TrainDataset(ABC):
         """(cut, copy) of an epoch (of a stream's shard), with those that are replayed in it."""
 
     @abstractmethod
-    def batch_sampler(self, cost: Callable[[Cut, float], int]) -> Sampler:
-        """The batches, given the sequence positions that an item takes."""
+    def _plan(self, cost: Callable[[Cut, float], int]) -> Sampler: ...
+
+    def batch_sampler(self, cost: Callable[[Cut, float], int], packed_length: PackedLength = int) -> Sampler:
+        """The batches, given the sequence positions that an item takes, and a packed batch (see `Processor`)."""
+        self.packed_length = packed_length
+        return self._plan(cost)
+
+    @property
+    def limits(self) -> BatchLimits:
+        return limits_of(self.data, self.data.batch_tokens, self.packed_length)
 
     def _samplers(self, cost: Callable[[Cut, float], int], stream_window: int | None = None) -> list[BatchSampler]:
         """One for each shard."""
@@ -146,7 +158,7 @@ class TrainDataset(ABC):
             BatchSampler(
                 partial(self._epoch, shard),
                 cost,
-                limits_of(data, data.batch_tokens),
+                self.limits,
                 seed=self.seed * self.num_shards + shard,  # or all shards would have their short items at the same time
                 speed=data.augment.speed_factor if data.augment.speed else None,
                 stream_window=stream_window,
@@ -160,7 +172,9 @@ class TrainDataset(ABC):
         """Count an item that no batch can hold, each record once."""
 
     def _add_too_long(self, dropped: DropCounter, item: Item, cost: int) -> None:
-        message = f"{item.cut.id}: {cost} positions, more than data.batch_tokens ({self.data.batch_tokens})"
+        budget = self.limits.budget
+        rounded = f", in whole blocks {budget}" if budget < self.data.batch_tokens else ""
+        message = f"{item.cut.id}: {cost} positions, more than data.batch_tokens ({self.data.batch_tokens}{rounded})"
         dropped.add("too_long_for_batch", message, item.cut.duration)
 
     def collect(self, gather: Callable[[Any], list[Any]]) -> None:
@@ -172,7 +186,7 @@ class TrainDataset(ABC):
         changed prompt or tokenizer) and so fall into other batches."""
         data = self.data
         digest = hashlib.blake2b(digest_size=16)
-        settings: list[Any] = [data.layout, data.batch_tokens, data.max_items, data.buckets, data.window]
+        settings: list[Any] = [data.layout, self.limits.budget, data.max_items, data.buckets, data.window]
         settings += [data.augment.speed, self.seed, data.language_temperature]
         settings.append([(s.repeat, s.weight) for s in data.train])
         if data.replay is not None:
@@ -206,7 +220,7 @@ class ListedDataset(TrainDataset):
         self.mix = Mix(self.pools, data.language_temperature)
         self._too_long: set[str] = set()
 
-    def batch_sampler(self, cost: Callable[[Cut, float], int]) -> BatchSampler:
+    def _plan(self, cost: Callable[[Cut, float], int]) -> BatchSampler:
         (sampler,) = self._samplers(cost)
         return sampler
 
@@ -246,6 +260,8 @@ class ListedDataset(TrainDataset):
             yield " ".join(item.cut.id for item in items) + "\n"
 
 
-def limits_of(data: Data, budget: int) -> BatchLimits:
-    """Limits of batches of at most `budget` positions."""
+def limits_of(data: Data, budget: int, packed_length: PackedLength) -> BatchLimits:
+    """Limits of batches of at most `budget` positions, padding of a pack included."""
+    if data.layout == "packed":
+        budget = bisect_right(range(1, budget + 1), budget, key=packed_length)
     return BatchLimits(data.layout or "padded", budget, data.max_items, data.buckets, data.window)

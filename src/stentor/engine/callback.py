@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stentor.section import Choice
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from stentor.data.batch import Batch, Prediction
+    from stentor.engine.setup import RunConfig
     from stentor.engine.trainer import Trainer
     from stentor.metrics.score import Direction, Score
 
@@ -30,6 +33,13 @@ class Callback(Choice):
         """Return the metric that the callback decides by, as `SET/METRIC` (None: the one that ranks checkpoints), and
         its mode. None: it decides by no metric. The metric is checked before training (`trainer.steering`)."""
         return None
+
+    def check(self, config: RunConfig) -> None:
+        """Called before the data is read, by `stentor config check` as well. Raise ConfigError for settings that do not
+        fit the run, such as the name of an evaluation set that it does not have; begin the message with the key."""
+
+    def check_model(self, model: nn.Module) -> None:
+        """As `check`, of the model, which may have no weights yet (they are on torch's device `meta`)."""
 
     def on_start(self, trainer: Trainer) -> None:
         """Called before the first step, after a checkpoint was loaded."""

@@ -42,8 +42,8 @@ def starts_pretrained(config: RunConfig) -> bool:
     return bool(model["init"] or model.get("from"))
 
 
-def check(config: RunConfig, setup: TrainingSetup) -> None:
-    """Raise ConfigError if `train.interpolate` cannot be done."""
+def check_section(config: RunConfig) -> None:
+    """Raise ConfigError if the config does not fit `train.interpolate`."""
     section = config.train.interpolate
     if section is None:
         return
@@ -52,14 +52,21 @@ def check(config: RunConfig, setup: TrainingSetup) -> None:
             "train.interpolate: this model starts from random weights, and an average with those is useless. Set "
             "`model.from` or `model.init`, or leave `train.interpolate` out."
         )
+    if isinstance(section, Interpolate):
+        _check_sets(section, list(config.data.eval), list(config.data.test))
+
+
+def check(config: RunConfig, setup: TrainingSetup) -> None:
+    """Raise ConfigError if `train.interpolate` cannot be done."""
+    if config.train.interpolate is None:
+        return
+    check_section(config)
     if any(".lora_B." in n and bool(p.any()) for n, p in setup.bundle.model.named_parameters()):
         raise ConfigError(
             "train.interpolate: these adapters continue those of `model.init`, and the average of two adapters has "
             "another rank. Change `model.lora` (another rank merges the earlier ones into the model), or leave "
             "`train.interpolate` out."
         )
-    if isinstance(section, Interpolate):
-        _check_sets(section, [s.name for s in setup.evals], [s.name for s in setup.tests])
 
 
 def _check_sets(section: Interpolate, evals: Sequence[str], tests: Sequence[str]) -> None:

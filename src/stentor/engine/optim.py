@@ -20,18 +20,7 @@ def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:
     Each parameter group carries `peak`, the learning rate that the schedule's factor multiplies.
     """
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    if not named:
-        raise ConfigError("No parameter is trainable: `model.freeze` (or `model.lora`) leaves nothing to train.")
-    chosen: dict[str, int] = {}
-    for number, group in enumerate(config.groups):
-        hits = [n for n in named if any(fnmatch.fnmatchcase(n, g) for g in group.params)]
-        if not hits:
-            raise ConfigError(
-                f"optim.groups.{number}: no trainable parameter matches {', '.join(group.params)}. Parameters start "
-                f"with: {', '.join(sorted({n.split('.')[0] for n in named}))}."
-            )
-        for name in hits:
-            chosen.setdefault(name, number)
+    chosen = choose_groups(config, list(named))
     muon = _muon_names(model, named) if config.type == "muon" else set()
     groups: dict[tuple[bool, int, bool], list[nn.Parameter]] = {}
     for name, parameter in named.items():
@@ -51,6 +40,24 @@ def build(config: Optim, model: nn.Module) -> list[torch.optim.Optimizer]:
     if second:
         optimizers.append(Muon(second, lr=config.muon_lr, momentum=config.momentum))
     return optimizers
+
+
+def choose_groups(config: Optim, names: Sequence[str]) -> dict[str, int]:
+    """The number of the group of `optim.groups` that each trained parameter belongs to, for those that have one. Raises
+    ConfigError for a group without parameters, and when nothing is trained."""
+    if not names:
+        raise ConfigError("model.freeze: no parameter is trainable: `freeze` (or `lora`) leaves nothing to train.")
+    chosen: dict[str, int] = {}
+    for number, group in enumerate(config.groups):
+        hits = [n for n in names if any(fnmatch.fnmatchcase(n, g) for g in group.params)]
+        if not hits:
+            raise ConfigError(
+                f"optim.groups.{number}: no trainable parameter matches {', '.join(group.params)}. Parameters start "
+                f"with: {', '.join(sorted({n.split('.')[0] for n in names}))}."
+            )
+        for name in hits:
+            chosen.setdefault(name, number)
+    return chosen
 
 
 def _optimizer(config: Optim, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

@@ -7,10 +7,10 @@ there, NaN included, change neither the sum nor a gradient.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from stentor.errors import ConfigError
 from stentor.section import Choice
@@ -18,6 +18,10 @@ from stentor.section.contract import place, violation
 
 if TYPE_CHECKING:
     import torch
+
+
+Watcher = Callable[["torch.Tensor", Mapping[str, Any]], None]
+"""Function of a summed loss and the arguments that it was computed from."""
 
 
 class Loss(Choice):
@@ -39,6 +43,7 @@ class Loss(Choice):
     """The key under which a model's forward returns the arguments of `sum`. None: the name of the term."""
     evaluated: ClassVar[bool] = True
     """Whether evaluation measures the term too."""
+    _watcher: Watcher | None = PrivateAttr(None)
 
     def incompatible_with(self, task: Any, family: Any) -> tuple[str, str] | None:
         """Return the reason why a task with a model of this family's settings cannot be trained with this term, as (key
@@ -61,6 +66,10 @@ class Loss(Choice):
         and padding are left out."""
         raise NotImplementedError
 
+    def watch(self, watcher: Watcher | None) -> None:
+        """Call `watcher` with each sum of training, and with what it was computed from; None: no longer."""
+        self._watcher = watcher
+
     def checked_sum(self, outputs: Mapping[str, Mapping[str, Any]], key: str) -> torch.Tensor:
         """`sum` of the model's outputs under `key`. Raises ConfigError without outputs, or when `sum` does not fit."""
         import torch
@@ -79,6 +88,8 @@ class Loss(Choice):
             raise ConfigError(f"{place(self, 'sum')} must {expected}: {error}.") from None
         if not isinstance(value, torch.Tensor) or value.dim() or not value.is_floating_point():
             raise violation(self, "sum", "return the sum over all targets, a scalar tensor", value)
+        if self._watcher is not None and torch.is_grad_enabled():
+            self._watcher(value, outputs[key])
         return value
 
 

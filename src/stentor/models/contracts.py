@@ -169,6 +169,10 @@ class Processor:
         """Cost of one item in sequence positions, from metadata alone; `seconds` is its length after augmentation."""
         raise NotImplementedError
 
+    def packed_length(self, total: int) -> int:
+        """Sequence positions of a packed batch whose items have so many, with its padding."""
+        return total
+
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """A batch. With `labels` for training (right padding), without for generation (left padding)."""
         raise NotImplementedError

@@ -21,6 +21,7 @@ from stentor.config.schema import Config
 from stentor.data.batch import Batch
 from stentor.dataloading.batch_sampler import Item, PlannedBatch
 from stentor.dataloading.loader import BatchDataset
+from stentor.dataloading.mixing import DropCounter
 from stentor.engine import memory_estimate
 from stentor.engine.device import accelerator, give_back_memory
 from stentor.engine.setup import TrainingSetup
@@ -93,19 +94,25 @@ def data_facts(config: Config, setup: TrainingSetup, world: int) -> dict[str, An
             "items_per_batch": facts["items"] / facts["batches"],
             "fill": facts["fill"],
             "steps_per_epoch": per_epoch,
-            "budget": config.data.batch_tokens,
+            "budget": setup.train_data.limits.budget,
         }
-        epochs = steps / per_epoch
-    dropped = setup.train_data.dropped
-    held_out = [(s.name, s.plan.statistics()) for s in setup.eval_sets]
+        epochs = steps * per_step / facts["batches"]
+
+    def drops(dropped: DropCounter) -> dict[str, Any]:
+        return {r: {"count": n, "named": dropped.named[r][:3]} for r, n in dropped.reasons.most_common()}
+
+    held_out = [(s, s.plan.statistics()) for s in setup.eval_sets]
     return {
         "batches_per_step": per_step,
         "layout": config.data.layout,
         **listed,
         "steps": steps,
         "epochs": epochs,
-        "held_out": {name: {"records": f["items"], "hours": f["seconds"] / 3600} for name, f in held_out},
-        "dropped": {r: {"count": n, "named": dropped.named[r][:3]} for r, n in dropped.reasons.most_common()},
+        "held_out": {
+            s.name: {"records": f["items"], "hours": f["seconds"] / 3600, "dropped": drops(s.dropped)}
+            for s, f in held_out
+        },
+        "dropped": drops(setup.train_data.dropped),
     }
 
 

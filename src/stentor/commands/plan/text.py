@@ -11,7 +11,7 @@ def text(plan: dict[str, Any]) -> str:
     for title, part in (
         ("Parameters", _parameters(plan["parameters"])),
         ("Data", _data(plan["data"])),
-        ("Dropped", _dropped(plan["data"]["dropped"])),
+        ("Dropped", _dropped(plan["data"])),
         ("Learning rate and epochs to start from", _suggestion(plan["suggestion"])),
         ("Memory", _memory(plan["memory"])),
         ("Time", _time(plan["time"], plan["data"]["steps"], plan["memory"]["not_tried"])),
@@ -48,13 +48,17 @@ def _data(data: dict[str, Any]) -> list[str]:
             f"{data['epochs']:.1f} epochs"
         )
     for name, facts in data["held_out"].items():
-        lines.append(f"{name}: {facts['records']:,.0f} records, {facts['hours']:.2f} h")
+        dropped = sum(drop["count"] for drop in facts["dropped"].values())
+        note = f" ({dropped:,} dropped)" if dropped else ""
+        lines.append(f"{name}: {facts['records']:,.0f} records, {facts['hours']:.2f} h{note}")
     return lines
 
 
-def _dropped(dropped: dict[str, Any]) -> list[str]:
+def _dropped(data: dict[str, Any]) -> list[str]:
+    groups = {"": data["dropped"], **{f"{name}: ": facts["dropped"] for name, facts in data["held_out"].items()}}
     lines = [
-        f"{facts['count']:,} {reason}: {', '.join(facts['named'])}{' ...' if facts['count'] > 3 else ''}"
+        f"{group}{facts['count']:,} {reason}: {', '.join(facts['named'])}{' ...' if facts['count'] > 3 else ''}"
+        for group, dropped in groups.items()
         for reason, facts in dropped.items()
     ]
     return lines or ["nothing"]

@@ -153,11 +153,14 @@ class OmniVoiceProcessor(CodecProcessor):
             inputs["lengths"] = torch.tensor([s.length for s in samples])
         return inputs
 
+    def packed_length(self, total: int) -> int:
+        return rounded(total) if self.flex else total
+
     def packed(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
         """Inputs of the model's forward, samples end to end in one row."""
         lengths = [s.length for s in samples]
         total = sum(lengths)
-        width = rounded(total) if self.flex else total
+        width = self.packed_length(total)
         if width > total:
             lengths.append(width - total)
         inputs = self._inputs(samples, np.cumsum([0, *lengths])[: len(samples)].tolist(), 1, width)

@@ -18,6 +18,10 @@ AWAY = {"OfflineModeIsEnabled", "ConnectionError", "ConnectTimeout", "ConnectErr
 """Exceptions that mean that the Hub was not reached."""
 
 
+class NotAtHand(ConfigError):
+    """A pretrained model that cannot be had here; a network or a folder elsewhere may have it."""
+
+
 def part_config(part: Any, where: str) -> Any:
     """The transformers config of an encoder or language model section. Raises ConfigError."""
     from transformers import AutoConfig
@@ -52,15 +56,15 @@ def load_pretrained(part: Any, where: str, load: Any) -> Any:
     if Path(name).is_dir():
         name = str(Path(name))
     elif name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
-        raise ConfigError(f"{where}.from: the folder {name} does not exist.")
+        raise NotAtHand(f"{where}.from: the folder {name} does not exist.")
     try:
         return load(name, {"revision": part.revision} if part.revision else {})
     except (OSError, ValueError, RuntimeError, ImportError) as error:
-        raise ConfigError(f"{where}.from: {without_secrets(_explanation(error, name, part.revision))}") from None
+        raise NotAtHand(f"{where}.from: {without_secrets(_explanation(error, name, part.revision))}") from None
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in LIBRARIES:
             raise
-        raise ConfigError(f"{where}.from: {without_secrets(_explanation(error, name, part.revision))}") from None
+        raise NotAtHand(f"{where}.from: {without_secrets(_explanation(error, name, part.revision))}") from None
 
 
 def _explanation(error: Exception, name: str, revision: str | None) -> str:

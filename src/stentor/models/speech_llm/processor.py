@@ -86,6 +86,11 @@ class SpeechLLMProcessor(EncoderInputs):
         text = self.ids(text_of(cut) or "")
         return len(prompt) + self.positions(round(seconds * SAMPLE_RATE)) + len(self._after) + len(text) + 1
 
+    def packed_length(self, total: int) -> int:
+        from stentor.models.packing.flex import BLOCK
+
+        return total + (-total % BLOCK if self.flex else 0)
+
     def max_new_tokens(self, seconds: float) -> int:
         """Most tokens that generation may write for so much audio."""
         return int(seconds * self.token_rate) + 16
@@ -131,11 +136,8 @@ class SpeechLLMProcessor(EncoderInputs):
         sequences = [self.sequence(e, num_samples(e), labels) for e in examples]
         total = sum(map(len, sequences))
         rows, width = (1, total) if packed else (len(sequences), max(map(len, sequences)))
-        if packed and self.flex:
-            from stentor.models.packing import flex
-
-            width += -total % flex.BLOCK
         if packed:
+            width = self.packed_length(total)
             starts = np.cumsum([0, *(len(s) for s in sequences[:-1])]).tolist()
         else:
             starts = [i * width + (0 if labels else width - len(s)) for i, s in enumerate(sequences)]
@@ -144,6 +146,8 @@ class SpeechLLMProcessor(EncoderInputs):
         if labels and not packed:
             del inputs["position_ids"]  # they count up from 0 under right padding, as is the default
         if packed and self.flex:
+            from stentor.models.packing import flex
+
             inputs |= flex.tables([len(s) for s in sequences] + [width - total] * (width > total))
         counts = {}
         if labels:

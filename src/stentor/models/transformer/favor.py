@@ -83,7 +83,9 @@ class Favor(nn.Module, RandomFeatures):
         super().__init__()
         self.dim, self.fixed = dim, fixed
         self.features = features or max(dim, int(dim * math.log(dim)))
-        seed = int(torch.randint(2**62, ()))  # of the global generator, which also initialises the weights
+        seed = int(
+            torch.randint(2**62, (), device="cpu")
+        )  # of the global generator, which also initialises the weights
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("projection", orthogonal(self.features, dim, generator))
 

@@ -110,13 +110,13 @@ class FrameTargets:
         if extra["uem"] is not None:
             spans = [(a * scale, b * scale) for a, b in extra["uem"]]
             self.scored = frame_coverage(spans, count, frame, seconds) >= HALF
-        self.targets = _checked(labels, labels.targets(self.active, speakers), count)
+        self.targets = checked_targets(labels, labels.targets(self.active, speakers), count)
         self.targets[~self.scored] = -100
         speed = "" if abs(scale - 1) < 0.005 else f"\0{scale:.2f}"  # another speed is another voice
         self.names = [f"{scope}{name}{speed}" for name in speakers]
 
 
-def _checked(labels: Labels, targets: Any, frames: int) -> np.ndarray:
+def checked_targets(labels: Labels, targets: Any, frames: int) -> np.ndarray:
     """The targets of one example, in each of which another class may come up. Raises ConfigError unless there is a
     class, or a number for each output, in every frame."""
     classes = labels.classes

@@ -29,6 +29,7 @@ from stentor.section import ConfigConflict
 from stentor.tasks.base import Task
 from stentor.tasks.diarize.labels.base import Labels
 from stentor.tasks.diarize.labels.speaker import SpeakerLabels
+from stentor.tasks.diarize.loss_check import check_loss
 from stentor.tasks.diarize.windows import Windows
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Diarize(Task):
                     f"losses.{term}: `{loss.type}` does not score labels of frames, as the task {self.type} needs: use "
                     f"{' or '.join(f'`{usual.type}`' for usual in self.losses().values())}."
                 )
+            if loss.scores == "logits":
+                check_loss(term, loss, self.labels)
         self._terms = {term: (loss.scores, loss.per_frame) for term, loss in losses.items()}
         scores = tuple(sorted({loss.scores for loss in losses.values()}))
         return TaskRequirements(task=self.type, terms=tuple(losses), classes=self.labels.classes, scores=scores)

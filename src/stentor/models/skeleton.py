@@ -1,0 +1,59 @@
+"""Skeletons: models built from their configs alone, without weights, data or memory, to check the settings of a run.
+
+A family builds its skeleton as it builds the model, on torch's meta device; transformers' loaders give an untrained
+model of the pretrained model's config there. Tokenizers are made of `LETTERS` instead of the training texts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from stentor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stentor.models.base import Bundle, Family, TaskRequirements
+
+LETTERS = (f"{string.ascii_letters} {string.digits}", string.punctuation)
+"""Training texts of a skeleton."""
+LEFT_OUT = ("init", "codec", "quantize")
+"""Keys of families that need weights or audio."""
+
+
+def skeleton(family: Family, requirements: TaskRequirements) -> Bundle | None:
+    """The model of a family without weights; None where it cannot be built without them. Raises `NotAtHand` when a
+    config or a tokenizer of a base cannot be had, and ConfigError for settings that do not fit."""
+    import torch
+
+    bare = family.model_copy(update={key: None for key in LEFT_OUT if key in type(family).model_fields})
+    requirements = dataclasses.replace(requirements, texts=lambda: iter(LETTERS), cuts=None, complete=False)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), _unread():
+            return bare.build(requirements)
+    except ConfigError:
+        raise
+    except Exception:  # a model that computes with its weights while it is built
+        return None
+
+
+@contextmanager
+def _unread() -> Iterator[None]:
+    """Inside, transformers' `from_pretrained` of models returns untrained ones of the same config."""
+    from transformers import PreTrainedModel
+
+    original = vars(PreTrainedModel)["from_pretrained"]
+
+    def of_config(cls: Any, name: Any, *_: Any, config: Any = None, **options: Any) -> Any:
+        if config is None:
+            kept = {key: value for key, value in options.items() if key in ("revision", "trust_remote_code")}
+            config = cls.config_class.from_pretrained(name, **kept)
+        return cls(config)
+
+    PreTrainedModel.from_pretrained = classmethod(of_config)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        PreTrainedModel.from_pretrained = original

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from stentor.data.cut import Cut, UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord, audio_path, recording_of
 from stentor.data.jsonl import not_found
 from stentor.data.storage import StoragePath
 from stentor.data.storage_cache import local_folder
@@ -78,9 +78,10 @@ class Corpus(Source):
         except DataError as error:
             if "\n" in str(error):
                 raise
-            if function and isinstance(error.__cause__, TypeError) and self.to is None:
-                if "output_dir" in inspect.signature(function).parameters:  # some take none and yet need one
-                    raise self._needs_output() from error
+            # Some recipes take no output folder and yet need one.
+            writes = function is not None and "output_dir" in inspect.signature(function).parameters
+            if writes and self.to is None and isinstance(error.__cause__, TypeError):
+                raise self._needs_output() from error
             raise DataError(f"{self._place(folder)}: {str(error).rstrip('.')}. {self._advice()}") from error
         return {name: partial(part.cuts, self.empty) for name, part in parts.items()}
 
@@ -109,11 +110,11 @@ class Corpus(Source):
 
     def shaped(self, cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
         """Whole recordings as the section says: cut into utterances, with language codes."""
-        for cut in split_utterances(cuts) if self.utterances else _named_after_recordings(cuts):
+        for cut in split_utterances(cuts) if self.utterances else cuts:
             if not isinstance(cut, UnusableRecord):
                 for supervision in cut.supervisions:
                     supervision.language = supervision.language and known_code(supervision.language)
-            yield cut
+            yield _in_one_file(cut)
 
     def _cuts(self) -> Iterator[Cut | UnusableRecord]:
         """Cuts of whole recordings: from the cache in `to`, or prepared now."""
@@ -235,13 +236,20 @@ class Corpus(Source):
         raise DataError(f"The part '{self.split}' of the corpus {self.name} {problem}; it has: {', '.join(parts)}.")
 
 
-def _named_after_recordings(cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
-    """Cuts of whole recordings under the recordings' ids, which RTTM and UEM files know, where those are apart."""
+def _in_one_file(cut: Cut | UnusableRecord) -> Cut | UnusableRecord:
+    """A cut of channels that lie in one file of several, as the cut of that file: a manifest can name it."""
+    from lhotse import AudioSource, MonoCut
     from lhotse.cut.data import DataCut
 
-    seen: set[str] = set()
-    for cut in cuts:
-        if isinstance(cut, DataCut) and cut.recording is not None and cut.recording.id not in seen:
-            seen.add(cut.recording.id)
-            cut.id = cut.recording.id
-        yield cut
+    if not isinstance(cut, DataCut) or cut.recording is None or cut.recording.transforms or audio_path(cut):
+        return cut
+    channels = {cut.channel} if isinstance(cut.channel, int) else set(cut.channel)
+    source = next((s for s in cut.recording.sources if channels <= set(s.channels)), None)
+    if source is None or source.type != "file" or (len(channels) > 1 and channels != set(source.channels)):
+        return cut
+    custom = dict(cut.custom or {})
+    if len(channels) < len(source.channels):
+        custom["channel"] = source.channels.index(min(channels))
+    whole = recording_of(cut.recording.id, cut.recording.duration, [AudioSource("file", [0], source.source)])
+    fields = {"supervisions": cut.supervisions, "recording": whole, "custom": custom or None}
+    return MonoCut(cut.id, cut.start, cut.duration, channel=0, **fields)

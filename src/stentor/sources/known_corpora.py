@@ -1,7 +1,7 @@
 """How known corpora lie on disk: what their lhotse recipe must be told, or the reader of this project.
 
-A corpus is one row of `KNOWN`. It needs one where lhotse has no recipe for it or the recipe does not read the publisher's
-folders with `from` alone. What a row adds is only a default: the user's `options` win.
+A corpus needs a row of `KNOWN` where lhotse has no recipe for it or the recipe does not read the publisher's folders
+with `from` alone. What a row adds is only a default: the user's `options` win.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ KNOWN: dict[str, KnownCorpus] = {
         splits={"train": "few_train", "dev": "few_val", "test": "many_val"},
     ),
     "ava_avd": KnownCorpus(
-        "dataset/split/*.list, dataset/rttms/VIDEO_c_01.rttm, and dataset/waves/VIDEO_c_01.wav or dataset/videos/VIDEO.*",
-        layouts.AVA_AVD,
+        "dataset/split/*.list, rttms/VIDEO_c_01.rttm, and waves/VIDEO_c_01.wav or videos/VIDEO.*", layouts.AVA_AVD
     ),
     "ego4d": KnownCorpus("annotations/av_train.json, av_val.json and clips/CLIP_UID.mp4 or .wav", layouts.EGO4D),
     "libriheavy_mix": KnownCorpus(
@@ -144,11 +143,11 @@ def known_name(name: str, recipes: list[str]) -> str:
 
 def known_splits(name: str, split: str, parts: list[str]) -> list[str]:
     """The parts that a split means: by its name, the last folder of it, or another name of it."""
-    other = KNOWN[name].splits.get(split, split) if name in KNOWN else split
+    names = SAME_SPLITS if split in SAME_SPLITS else {split}
+    others = KNOWN[name].splits if name in KNOWN else {}
+    other = next((others[n] for n in sorted(names) if n in others), split)
     matches = [p for p in parts if p == other] or [p for p in parts if p.split("/")[-1] == other]
-    if not matches and other in SAME_SPLITS:
-        matches = [p for p in parts if p.split("/")[-1] in SAME_SPLITS]
-    return matches
+    return matches or [p for p in parts if p.split("/")[-1] in names]
 
 
 def _plain(name: str) -> str:

@@ -166,7 +166,7 @@ def _listed(content: Any) -> list[dict[str, Any]]:
     """The clips of an av_*.json, or the entries with `voice_activity` of one that others made."""
     groups = list(content.values()) if isinstance(content, dict) else [content]
     entries = [entry for group in groups if isinstance(group, list) for entry in group if isinstance(entry, dict)]
-    return [clip for entry in entries for clip in (entry["clips"] if "clips" in entry else [entry])]
+    return [clip for entry in entries for clip in entry.get("clips", [entry])]
 
 
 def _clip(entry: dict[str, Any], name: str, where: str) -> Annotated:

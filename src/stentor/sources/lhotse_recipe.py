@@ -9,7 +9,7 @@ import io
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -47,7 +47,7 @@ class Part:
 
         for key in ("cuts", "cutset"):
             if key in self.manifests:
-                yield from self.manifests[key]
+                yield from _named_after_recordings(self.manifests[key])
                 return
         scored: dict[str, list[list[float]]] = {}
         for line in self.manifests.get("uem") or ():  # DIHARD III
@@ -55,7 +55,7 @@ class Part:
         recordings, supervisions = self.manifests["recordings"], self.manifests.get("supervisions")
         cuts = CutSet.from_manifests(recordings=recordings, supervisions=supervisions)
         silent = CutSet.from_manifests(recordings=_set_of(self.silent)) if empty and self.silent else ()
-        for cut in chain(cuts, map(set_silent, silent)):
+        for cut in _named_after_recordings(chain(cuts, map(set_silent, silent))):
             if spans := scored.get(cut.recording_id):
                 cut.custom = {**(cut.custom or {}), "uem": spans}
             yield cut
@@ -162,6 +162,18 @@ class _Fixing:
                 message = f"the annotation names the recording '{name}', whose audio is not there."
                 part.unusable.append(UnusableRecord(name, "missing", message))
                 reported.add(name)
+
+
+def _named_after_recordings(cuts: Iterable[Cut]) -> Iterator[Cut]:
+    """Cuts of whole recordings under the recordings' ids, which RTTM and UEM files know, where those are apart."""
+    from lhotse.cut.data import DataCut
+
+    seen: set[str] = set()
+    for cut in cuts:
+        if isinstance(cut, DataCut) and cut.recording is not None and cut.recording.id not in seen:
+            seen.add(cut.recording.id)
+            cut.id = cut.recording.id
+        yield cut
 
 
 def _validate(recordings: RecordingSet, supervisions: SupervisionSet, *rest: Any, **options: Any) -> None:

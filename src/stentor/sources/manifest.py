@@ -134,8 +134,16 @@ def split_utterances(cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | Unu
             }
             if isinstance(supervision.channel, int):
                 yield MonoCut(**fields, channel=supervision.channel, recording=cut.recording, custom=cut.custom)
+            elif isinstance(supervision.channel, list) and set(supervision.channel) <= set(_channels(cut)):
+                yield fastcopy(cut, **fields, channel=supervision.channel)  # CHiME-6: both ears of one speaker
             else:
                 yield fastcopy(cut, **fields)
+
+
+def _channels(cut: Cut) -> list[int]:
+    from lhotse.cut import MultiCut
+
+    return list(cut.channel) if isinstance(cut, MultiCut) else []
 
 
 def _located(cut: Cut, folder: Path, files: Any, where: str) -> Cut | UnusableRecord:

@@ -29,7 +29,7 @@ def lay_out(root, files):
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, int | float | Sound):
             sound = content if isinstance(content, Sound) else Sound(content)
-            soundfile.write(path, samples(sound), sound.rate)
+            soundfile.write(path, samples(sound), sound.rate, format="NIST" if path.suffix == ".sph" else None)
             continue
         if not isinstance(content, str):
             lines = content if ".jsonl" in path.name else [content]

@@ -11,6 +11,9 @@ import soundfile
 from stentor.data.cut import UnusableRecord, segments_of, text_of
 from stentor.sources.base import Source
 
+KINDS = {".opus": {"format": "OGG", "subtype": "OPUS"}, ".sph": {"format": "NIST", "subtype": "PCM_16"}}
+"""Formats of endings that libsndfile does not know."""
+
 
 @dataclass(frozen=True)
 class Sound:
@@ -29,7 +32,7 @@ def lay_out(root, files):
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, int | float | Sound):
             sound = content if isinstance(content, Sound) else Sound(content)
-            soundfile.write(path, samples(sound), sound.rate, format="NIST" if path.suffix == ".sph" else None)
+            soundfile.write(path, samples(sound), sound.rate, **KINDS.get(path.suffix, {}))
             continue
         if not isinstance(content, str):
             lines = content if ".jsonl" in path.name else [content]

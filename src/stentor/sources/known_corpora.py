@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stentor.sources import layouts
+from stentor.sources import layouts, speech_layouts
 from stentor.sources.librispeech import librispeech
 from stentor.sources.mixture_corpora import libriheavy_mix, librimix
 
@@ -127,6 +127,20 @@ KNOWN: dict[str, KnownCorpus] = {
             "eval_audio_dir": DIHARD_EVAL,
         },
     ),
+}
+KNOWN |= {
+    "commonvoice": KnownCorpus("LANGUAGE/SPLIT.tsv and LANGUAGE/clips/*.mp3", speech_layouts.COMMON_VOICE),
+    "fleurs": KnownCorpus("LANGUAGE/SPLIT.tsv and LANGUAGE/audio/SPLIT/*.wav", speech_layouts.FLEURS),
+    "voxpopuli": KnownCorpus(
+        "transcribed_data/LANGUAGE/asr_SPLIT.tsv and LANGUAGE/YEAR/*.ogg", speech_layouts.VOXPOPULI
+    ),
+    "mls": KnownCorpus("mls_LANGUAGE_opus/SPLIT/transcripts.txt and audio/SPEAKER/BOOK/*.opus", speech_layouts.MLS),
+    "libritts": KnownCorpus("SPLIT/SPEAKER/CHAPTER/*.trans.tsv and *.wav", speech_layouts.LIBRITTS),
+    "librittsr": KnownCorpus("SPLIT/SPEAKER/CHAPTER/*.trans.tsv and *.wav", speech_layouts.LIBRITTS),
+    "vctk": KnownCorpus("txt/p225/p225_001.txt and wav48_silence_trimmed/p225/*.flac", speech_layouts.VCTK),
+    "emilia": KnownCorpus("DE/DE_B00000.jsonl and DE/DE_B00000/", speech_layouts.emilia),
+    "tedlium": KnownCorpus("legacy/SPLIT/stm/*.stm and legacy/SPLIT/sph/*.sph", speech_layouts.tedlium),
+    "gigaspeech": KnownCorpus("GigaSpeech.json and audio/", speech_layouts.gigaspeech),
 }
 ALIASES = {"mswild": "msdwild", "avaavd": "ava_avd", "dihard": "dihard3", "callhome": "callhome_english"}
 SAME_SPLITS = {"val", "valid", "validation", "dev"}

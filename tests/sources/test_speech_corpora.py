@@ -23,22 +23,9 @@ SPLITS = ("train", "dev", "test")
 CV_HEADER = "client_id path sentence_id sentence sentence_domain up_votes down_votes age gender accents variant locale"
 
 
-def common_voice_row(number):
-    cells = [
-        f"s{number}",
-        f"common_voice_sv-SE_{number}.mp3",
-        "x",
-        f'Hej "{number}',
-        "",
-        "2",
-        "0",
-        "",
-        "",
-        "",
-        "",
-        "sv-SE",
-    ]
-    return "\t".join(cells) + "\n"
+def common_voice(number):
+    cells = [f"s{number}", f"common_voice_sv-SE_{number}.mp3", "x", f'Hej "{number}', "", "2", "0", *["", "", "", ""]]
+    return "\t".join(CV_HEADER.split()) + "\n" + "\t".join([*cells, "sv-SE"]) + "\n"
 
 
 GIGASPEECH = {
@@ -77,7 +64,7 @@ CORPORA = {
     ),
     "vctk": (
         {
-            "speaker-info.txt": "ID  AGE  GENDER  ACCENTS  REGION COMMENTS\np225  23  F    English    Southern  England\n",
+            "speaker-info.txt": "ID  AGE  GENDER  ACCENTS  REGION COMMENTS\np225  23  F    English    Southern\n",
             "txt/p225/p225_001.txt": "Please call Stella.\n",
             **{
                 f"wav48_silence_trimmed/p225/p225_001_mic{mic}.flac": Sound(1.0, rate=48000) for mic in (1, 2)
@@ -97,7 +84,7 @@ CORPORA = {
     "commonvoice": (
         {
             **{
-                f"cv-corpus-17.0-2024-03-15/sv-SE/{split}.tsv": "\t".join(CV_HEADER.split()) + "\n" + common_voice_row(i)
+                f"cv-corpus-17.0-2024-03-15/sv-SE/{split}.tsv": common_voice(i)
                 for i, split in enumerate([*SPLITS, "validated"])
             },
             **{f"cv-corpus-17.0-2024-03-15/sv-SE/clips/common_voice_sv-SE_{i}.mp3": 1.0 for i in range(4)},
@@ -162,7 +149,7 @@ CORPORA = {
         {
             "raw/DE/DE_B00000.jsonl": [
                 {"id": "DE_B00000_S00000_W000029", "wav": "DE_B00000/DE_B00000_S00000/mp3/DE_B00000_S00000_W000029.mp3",
-                 "text": " Und es gibt.", "duration": 1.0, "speaker": "DE_B00000_S00000", "language": "de", "dnsmos": 3.3}
+                 "text": " Und es gibt.", "duration": 1.0, "speaker": "DE_B00000_S00000", "language": "de"}
             ],
             "raw/DE/DE_B00000/DE_B00000_S00000/mp3/DE_B00000_S00000_W000029.mp3": 1.0,
         },

@@ -2,7 +2,9 @@
 
 import json
 import re
+import tarfile
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ class TokenShard:
 
     tar: Path
     labels: Path
+    """A file of JSON lines; the tar file itself if it has a JSON member for each recording."""
     folder: Path
     """Folder of the list that names it."""
     count: int | None = None
@@ -62,7 +65,18 @@ def _alone(tar: Path) -> TokenShard:
         for suffix in LABELS:
             if (labels := folder / (tar.stem + suffix)).exists():
                 return TokenShard(tar, labels, tar.parent)
-    raise DataError(f"{tar} has no labels: {tar.stem}.jsonl is expected next to it.")
+    if is_remote(tar) or _labels_inside(tar):
+        return TokenShard(tar, tar, tar.parent)
+    raise DataError(f"{tar} has no labels: {tar.stem}.jsonl is expected next to it, or ID.json in it for each ID.mp3.")
+
+
+def _labels_inside(tar: Path) -> bool:
+    """Whether the tar file has labels as members, as WebDataset has it: ID.json next to ID.mp3."""
+    try:
+        with tarfile.open(tar) as file:
+            return any(member.name.endswith(".json") for member in islice(file, 8))
+    except (OSError, tarfile.TarError):
+        return False
 
 
 def _lines_of_list(path: Path) -> list[TokenShard]:

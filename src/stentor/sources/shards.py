@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -43,8 +44,8 @@ GENERATION_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "made_n
 
 class Shards(Source):
     """Token shards as `stentor prepare tokens` and OmniVoice write them, or the same with audio files in them: tar
-    files of `ID.npy` (int16 `[codebooks, frames]`) or `ID.flac`, each with a JSONL file of labels. `data.augment`
-    changes only audio, not codes."""
+    files of `ID.npy` (int16 `[codebooks, frames]`) or `ID.flac`, each with a JSONL file of labels or, as Emilia and
+    WebDataset have it, with an `ID.json` next to each recording. `data.augment` changes only audio, not codes."""
 
     type: Literal["shards"] = "shards"
     path: StoragePath | list[StoragePath]
@@ -175,7 +176,7 @@ class Shards(Source):
         members are held in memory."""
         stem = shard.tar.stem
         try:
-            lines = _lines(shard.labels)
+            lines = _members(shard.tar) if shard.labels == shard.tar else _lines(shard.labels)
         except DataError as error:
             reason = "unreadable" if shard.labels.exists() else "missing"
             for i in range(shard.count or 1):
@@ -282,6 +283,24 @@ def _lines(path: Path) -> list[tuple[int, str | RecordError]]:
     """The lines of a file of labels with their numbers, or why they cannot be read."""
     with open_text(path) as lines:
         return [(number, line) for number, line in lines.numbered() if not isinstance(line, str) or line.strip()]
+
+
+def _members(tar: Path) -> list[tuple[int, str | RecordError]]:
+    """The JSON members of a tar file, each as a label whose id is the member's name. Raises `DataError`."""
+    try:
+        contents = tar_index(tar)
+    except OSError as error:
+        raise DataError(f"it cannot be read: {error.strerror}.") from None
+    lines: list[tuple[int, str | RecordError]] = []
+    for number, (member, place) in enumerate(contents.members.items(), 1):
+        name, _, suffix = member.rpartition(".")
+        if suffix == "json":
+            text = read_at({"path": str(tar), "offset": place.offset, "size": place.size})
+            try:
+                lines.append((number, json.dumps(parse_object(text.decode(), member) | {"id": name})))
+            except (DataError, UnicodeDecodeError) as error:
+                lines.append((number, RecordError(f"{tar}: {member}: {error}", "unreadable")))
+    return lines
 
 
 def _by_id(contents: Index) -> dict[str, tuple[str, ByteRange]]:

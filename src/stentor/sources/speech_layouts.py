@@ -1,0 +1,252 @@
+"""Corpora of transcribed utterances whose lhotse recipe does not read the publisher's folders: where their tables of
+texts lie, and the audio of each row."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stentor.data.cut import Cut, UnusableRecord, cut_from_record
+from stentor.errors import DataError
+from stentor.sources.layouts import Parts
+
+
+@dataclass(frozen=True)
+class Table:
+    """Layout of a corpus: `layout(folder)` gives its parts by name, `SPLIT` or `LANGUAGE/SPLIT`.
+
+    In formats, `{name}` stands for a column of the row, a named group of `path`, or one of `within`.
+    """
+
+    files: tuple[str, ...]
+    """Patterns of the tables below the folder; the first one that fits is taken."""
+    path: str
+    """Regular expression on the path of a table."""
+    audio: tuple[str, ...]
+    """Formats of the places where the audio of a row may be, from the table's folder, without its ending."""
+    record: Mapping[str, str]
+    """Format of each field of the record."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a table without a header line; a single one is the whole text of the file."""
+    within: tuple[str, str] = ("", "")
+    """A column, and a regular expression whose named groups are parts of it."""
+    separator: str = "\t"
+
+    def __call__(self, folder: Path) -> Parts:
+        """The parts that are there. Raises `DataError` when there is no table."""
+        for pattern in self.files:
+            found: dict[str, list[tuple[Path, dict[str, str]]]] = {}
+            for file in sorted(folder.glob(pattern)):
+                if match := re.search(self.path, file.as_posix()):
+                    groups = match.groupdict()
+                    part = "/".join(groups[key] for key in ("language", "split") if key in groups)
+                    found.setdefault(part or "all", []).append((file, groups))
+            if found:
+                return {part: partial(self._records, tables) for part, tables in found.items()}
+        raise DataError(f"there are no texts in {folder} (looked for {', '.join(self.files)})")
+
+    def _records(self, tables: list[tuple[Path, dict[str, str]]]) -> Iterator[Cut | UnusableRecord]:
+        find = AudioFinder()
+        for file, groups in tables:
+            for number, row in self._rows(file):
+                where = f"{file}:{number}"
+                if row is None:
+                    problem = f"{where}: this line does not have the {len(self.columns) or 'header'} columns."
+                    yield UnusableRecord(f"{file.stem}:{number}", "unreadable", problem)
+                    continue
+                row = groups | row
+                if match := re.search(self.within[1], row.get(self.within[0], "")):
+                    row |= match.groupdict()
+                audio = find([file.parent / place.format_map(row) for place in self.audio])
+                fields = {key: text.format_map(row).strip() for key, text in self.record.items()}
+                yield found_cut({"id": audio.stem} | {k: v for k, v in fields.items() if v}, audio, where)
+
+    def _rows(self, file: Path) -> Iterator[tuple[int, dict[str, str] | None]]:
+        if len(self.columns) == 1:
+            yield 1, {self.columns[0]: file.read_text(encoding="utf-8"), "stem": file.stem}
+            return
+        columns = self.columns
+        with file.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                cells = line.rstrip("\r\n").split(self.separator)
+                if not columns:
+                    columns = tuple(cells)
+                elif line.strip():
+                    yield number, dict(zip(columns, cells)) if len(cells) == len(columns) else None
+
+
+@dataclass
+class AudioFinder:
+    """Finds audio by its path without ending; the endings that fitted last are tried first."""
+
+    endings: list[str] = field(default_factory=list)
+
+    def __call__(self, places: list[Path]) -> Path:
+        """The first of the places that is there, else the first one."""
+        if not self.endings:
+            from stentor.audio.io import AUDIO_SUFFIXES
+
+            self.endings = ["", *AUDIO_SUFFIXES]
+        for place in places:
+            for ending in self.endings:
+                if (path := place.with_name(place.name + ending)).is_file():
+                    self.endings.remove(ending)
+                    self.endings.insert(0, ending)
+                    return path
+        return places[0]
+
+
+def found_cut(record: dict[str, Any], audio: Path, where: str) -> Cut | UnusableRecord:
+    """The cut of a record, or that its audio is missing."""
+    if not audio.is_file():
+        return UnusableRecord(record["id"], "missing", f"{where}: there is no audio {audio} (any ending).")
+    return cut_from_record({**record, "audio_path": str(audio)}, audio.parent, where)
+
+
+COMMON_VOICE = Table(
+    files=("*/*.tsv", "*/*/*.tsv", "*.tsv"),
+    path=r"/(?P<language>[\w-]+)/(?P<split>train|dev|test|validated|invalidated|other)\.tsv$",
+    audio=("clips/{path}",),
+    record={key: f"{{{column}}}" for key, column in {
+        "text": "sentence", "speaker": "client_id", "language": "language", "gender": "gender", "age": "age",
+    }.items()},
+)  # fmt: skip
+FLEURS = Table(
+    files=("*/*.tsv", "*.tsv", "data/*/*.tsv", "metadata/*/*.tsv", "*/*/*.tsv"),
+    path=r"/(?P<language>\w+)/(?P<split>train|dev|test)\.tsv$",
+    columns=("sentence", "file", "raw", "text", "characters", "samples", "gender"),
+    audio=("audio/{split}/{file}", "{split}/{file}", "../../{language}/{split}/{file}", "../../{split}/{file}"),
+    record={"text": "{raw}", "language": "{language}", "gender": "{gender}", "normalized_text": "{text}"},
+)
+VOXPOPULI = Table(
+    files=("asr_*.tsv", "*/asr_*.tsv", "*/*/asr_*.tsv"),
+    path=r"/(?P<language>\w+)/asr_(?P<split>train|dev|test)\.tsv$",
+    audio=("{id:.4}/{id}", "{split}/{id}", "{id}"),
+    record={
+        "text": "{raw_text}", "normalized_text": "{normalized_text}", "speaker": "{speaker_id}", "gender": "{gender}",
+        "language": "{language}",
+    },
+)  # fmt: skip
+MLS = Table(
+    files=("*/*/transcripts.txt", "*/transcripts.txt", "transcripts.txt"),
+    path=r"/mls_(?P<language>[a-z]+)(?:_opus)?/(?P<split>train|dev|test)/transcripts\.txt$",
+    columns=("id", "text"),
+    within=("id", r"^(?P<speaker>\d+)_(?P<book>\d+)_"),
+    audio=("audio/{speaker}/{book}/{id}",),
+    record={"text": "{text}", "speaker": "{speaker}", "language": "{language}"},
+)
+LIBRITTS = Table(
+    files=tuple(f"{'*/' * depth}*.trans.tsv" for depth in (3, 4, 2)),
+    path=r"/(?P<split>(?:train|dev|test)-(?:clean|other)(?:-\d+)?)/(?P<speaker>\d+)/\d+/\d\w+\.trans\.tsv$",
+    columns=("id", "original", "normalized"),
+    audio=("{id}",),
+    record={"text": "{normalized}", "original_text": "{original}", "speaker": "{speaker}", "language": "en"},
+)
+VCTK = Table(
+    files=("txt/*/*.txt", "*/txt/*/*.txt"),
+    path=r"/txt/(?P<speaker>[ps]\d+)/[ps]\d+_\d+\.txt$",
+    columns=("text",),
+    audio=tuple(
+        f"../../{folder}/{{speaker}}/{{stem}}{end}"
+        for folder, end in (("wav48_silence_trimmed", "_mic2"), ("wav48_silence_trimmed", "_mic1"), ("wav48", ""))
+    ),
+    record={"text": "{text}", "speaker": "{speaker}", "language": "en"},
+)
+
+
+def emilia(folder: Path) -> Parts:
+    """Emilia as lists of JSON lines next to folders of mp3 files; one part for each language. Raises `DataError` when
+    there are none."""
+    lists = sorted({*folder.glob("*_B*.jsonl"), *folder.glob("*/*_B*.jsonl"), *folder.glob("*/*/*_B*.jsonl")})
+    if not lists:
+        tar = next(folder.glob("**/*.tar"), None)
+        instead = f"; its tar files are read by `type: shards, path: {tar.parent}`" if tar else ""
+        raise DataError(f"there are no lists such as DE/DE_B00000.jsonl in {folder}{instead}")
+
+    def records(files: list[Path]) -> Iterator[Cut | UnusableRecord]:
+        from stentor.data.jsonl import open_text, parse_object
+
+        for file in files:
+            with open_text(file) as lines:
+                for number, line in lines.numbered():
+                    where = f"{file}:{number}"
+                    try:
+                        entry = parse_object(line, where)
+                        record = {**entry, "text": entry["text"].strip()}
+                        audio = file.parent / record.pop("wav")
+                    except (DataError, KeyError, AttributeError, TypeError) as error:
+                        yield UnusableRecord(f"{file.stem}:{number}", "unreadable", f"{where}: {error}")
+                        continue
+                    yield found_cut(record, audio, where)
+
+    languages = sorted({file.name[:2].lower() for file in lists})
+    return {code: partial(records, [f for f in lists if f.name[:2].lower() == code]) for code in languages}
+
+
+def tedlium(folder: Path) -> Parts:
+    """TED-LIUM (release 3: below `legacy`) by its STM files. Raises `DataError` when there are none."""
+    parts: dict[str, list[Path]] = {}
+    for file in sorted({*folder.glob("*/stm/*.stm"), *folder.glob("*/*/stm/*.stm")}):
+        parts.setdefault(file.parent.parent.name, []).append(file)
+    if not parts:
+        raise DataError(f"there are no files such as legacy/train/stm/TALK.stm in {folder}")
+
+    def records(files: list[Path]) -> Iterator[Cut | UnusableRecord]:
+        find = AudioFinder()
+        for file in files:
+            audio = find([file.parent.parent / "sph" / file.stem])
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
+                where, name = f"{file}:{number + 1}", f"{file.stem}-{number}"
+                try:
+                    _, _, speaker, start, end, _, *words = line.split()
+                    record = {"id": name, "start": float(start), "duration": float(end) - float(start)}
+                except ValueError:
+                    yield UnusableRecord(name, "unreadable", f"{where}: not a line of an STM file.")
+                    continue
+                if words != ["ignore_time_segment_in_scoring"]:
+                    text = re.sub(r" (?='\w)|\(\d\)", "", " ".join(w for w in words if not FILLER.fullmatch(w)))
+                    yield found_cut({**record, "text": text, "speaker": speaker, "language": "en"}, audio, where)
+
+    return {part: partial(records, files) for part, files in parts.items()}
+
+
+FILLER = re.compile(r"\{\w+\}|<unk>|<sil>")
+"""Marks of TED-LIUM for sounds that are not words."""
+MARKS = {"<COMMA>": ",", "<PERIOD>": ".", "<QUESTIONMARK>": "?", "<EXCLAMATIONPOINT>": "!"}
+NO_SPEECH = {"<SIL>", "<MUSIC>", "<NOISE>", "<OTHER>"}
+
+
+def gigaspeech(folder: Path) -> Parts:
+    """GigaSpeech by GigaSpeech.json; its subsets are the parts. Marks such as <COMMA> become punctuation. Raises
+    `DataError` when the file is missing or not as published."""
+    file = folder / "GigaSpeech.json"
+    try:
+        audios = json.loads(file.read_bytes())["audios"]
+    except OSError:
+        raise DataError(f"there is no {file}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} is not as GigaSpeech publishes it ({type(error).__name__}: {error})") from None
+
+    def records(subset: str) -> Iterator[Cut | UnusableRecord]:
+        for audio in audios:
+            for segment in audio["segments"]:
+                if subset in segment["subsets"]:
+                    yield _segment(folder / audio["path"], segment, f"{file}: {segment['sid']}")
+
+    subsets = sorted({s for audio in audios for segment in audio["segments"] for s in segment["subsets"]})
+    return {subset.strip("{}"): partial(records, subset) for subset in subsets}
+
+
+def _segment(audio: Path, segment: dict[str, Any], where: str) -> Cut | UnusableRecord:
+    words = [MARKS.get(word, word) for word in segment["text_tn"].split()]
+    if NO_SPEECH & set(words):
+        return UnusableRecord(segment["sid"], "no_speech", f"{where}: marked as {' '.join(words)}.")
+    text = re.sub(r" (?=[,.?!])", "", " ".join(words))
+    start, end = segment["begin_time"], segment["end_time"]
+    record = {"id": segment["sid"], "text": text, "language": "en", "start": start, "duration": end - start}
+    return found_cut(record | ({"speaker": s} if (s := segment["speaker"]) != "N/A" else {}), audio, where)

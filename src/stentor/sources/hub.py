@@ -13,9 +13,11 @@ from pydantic import Field
 from stentor.data.cut import RATE, Cut, UnusableRecord, cut_from_record
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.jsonl import FileIndex
+from stentor.data.rttm import RttmLine
 from stentor.data.storage import StoragePath
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.section import Section
+from stentor.sources.annotated import labels_within
 from stentor.sources.base import Source, divisible_shards
 from stentor.sources.held_out import draw, group_of, groups_of, held_groups
 from stentor.sources.hub_open import HubLocation, column_value, open_dataset, texts
@@ -30,8 +32,13 @@ USUAL = {
     "speaker": ("speaker", "speaker_id", "client_id", "json.speaker"),
     "id": ("id", "utt_id", "utterance_id", "audio_id", "__key__"),
     "duration": ("duration", "audio_duration", "duration_ms", "json.duration"),
+    "starts": ("timestamps_start",),
+    "ends": ("timestamps_end",),
+    "speakers": ("speakers",),
 }
 """Column names that are understood without being named."""
+SEGMENTS = ("starts", "ends", "speakers")
+"""Columns that together hold the speaker segments of a recording; without all of them none is used."""
 COMPUTED = ("characters_per_second", "repeats")
 RESERVED = ("audio_path", "start", "words", "segments", "language_id")
 """Columns that never become keys of a record, where these mean something else."""
@@ -54,6 +61,12 @@ class Columns(Section):
     """Id of the record. Null: a usual name, or records are numbered."""
     duration: str | None = None
     """Length of the audio in seconds, or in milliseconds if the name ends in `_ms`. Without one, headers are read."""
+    starts: str | None = None
+    """Starts of the speaker segments, a list of seconds, for diarization. Null: the column `timestamps_start`."""
+    ends: str | None = None
+    """Ends of the speaker segments. Null: the column `timestamps_end`."""
+    speakers: str | None = None
+    """Speakers of the segments. Null: the column `speakers`."""
 
 
 class Hub(Source):
@@ -253,7 +266,9 @@ class Hub(Source):
         for key, names in USUAL.items():
             if key not in columns and (usual := next((n for n in names if n in available), None)):
                 columns[key] = usual
-        if "text" not in columns:
+        if not columns.keys() >= {*SEGMENTS}:
+            columns = {k: c for k, c in columns.items() if k not in SEGMENTS}
+        if "text" not in columns and "starts" not in columns:
             moved = f" The preset {self.preset} looks for '{preset.columns['text']}'." if self.preset else ""
             why = f"which column is the transcript? It has: {columns_there}.{moved} Set `columns: {{text: ...}}`."
             raise DataError(f"{name}: {why}")
@@ -279,8 +294,9 @@ class CutBuilder:
     def __call__(self, row: HubRow) -> Cut | UnusableRecord:
         where = f"{self.name} [{self.split}], {row.where}"
         values = {k: column_value(row.fields, c) for k, c in self.columns.items() if k != "audio"}
-        record: dict[str, Any] = {k: None if v is None else str(v) for k, v in values.items() if k != "duration"}
-        if not isinstance(values["text"], str | None):
+        plain = {k: v for k, v in values.items() if k not in ("duration", *SEGMENTS)}
+        record: dict[str, Any] = {k: None if v is None else str(v) for k, v in plain.items()}
+        if not isinstance(values.get("text"), str | None):
             problem = f"the column '{self.columns['text']}' must hold text, got {values['text']!r}"
             fix = "Name the column of the transcripts in `columns: {text: ...}`."
             raise DataError(f"{where}: {problem}. {fix}")
@@ -302,6 +318,11 @@ class CutBuilder:
             return UnusableRecord(name, error.reason, message)
         if not length > 0:
             return UnusableRecord(name, "empty", f"{where}: the recording's duration is {length:g}.")
+        if "starts" in values:
+            labels = self._segments(name, values, length, where)
+            if isinstance(labels, UnusableRecord):
+                return labels
+            record |= labels
         if reason := self._quality_problem(row.fields, record.get("text") or "", length):
             return UnusableRecord(name, "quality", f"{where}: {reason}")
         left_out = {*(column.partition(".")[0] for column in self.columns.values()), *RESERVED}
@@ -316,6 +337,19 @@ class CutBuilder:
                 cut.recording.sources = [AudioSource("memory", [0], bytes(row.data))]
             cut.recording.num_samples = round(length * RATE)
         return cut
+
+    def _segments(
+        self, name: str, values: dict[str, Any], length: float, where: str
+    ) -> dict[str, Any] | UnusableRecord:
+        """The speaker segments of a row. Raises `DataError` when its three lists do not fit each other."""
+        starts, ends, speakers = (values[key] or [] for key in SEGMENTS)
+        try:
+            rows = [(float(a), float(b), str(who)) for a, b, who in zip(starts, ends, speakers, strict=True)]
+        except (TypeError, ValueError) as error:
+            named = ", ".join(f"'{self.columns[key]}'" for key in SEGMENTS)
+            raise DataError(f"{where}: {named} must be lists of one length, seconds and names ({error}).") from None
+        lines = [RttmLine(name, a, b, who, where) for a, b, who in rows]
+        return labels_within(name, lines, None, 0.0, length, "the audio")
 
     def _code(self, language: str | None) -> str | None:
         """The code of a row's language. A preset's row that names it in words ("French") has the source's."""

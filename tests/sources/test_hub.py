@@ -393,12 +393,10 @@ def test_columns_of_speaker_segments(tmp_path, stream):
     segments = [{"speaker": "A", "start": 0.0, "end": 0.2}, {"speaker": "B", "start": 0.1, "end": 0.4}]
     assert record_from_cut(two)["segments"] == segments and "speakers" not in record_from_cut(two)
     assert field_of(silent, "segments") == [] and text_of(silent) is None
-    assert (beyond.reason, "row 2: a segment of A goes from 0.1 to 3" in beyond.message) == ("truncated", not stream)
+    assert beyond.reason == "truncated" and "row 2: a segment of A goes from 0.1 to 3 s" in beyond.message
     names = {"starts": "timestamps_start", "ends": "timestamps_end", "speakers": "speakers"}
     assert len(list(source(tmp_path, name=folder, stream=stream, columns=names).cuts())) == 3
     data[0]["speakers"] = ["A"]
     folder = write_parquet(tmp_path / "bad" / "data", data).parent
-    with pytest.raises(
-        DataError, match=r"'timestamps_start', 'timestamps_end', 'speakers' must be lists of one length"
-    ):
+    with pytest.raises(DataError, match=r"'timestamps_end', 'speakers' must be lists of one length"):
         list(source(tmp_path, name=folder, stream=stream).cuts())

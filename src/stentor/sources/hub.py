@@ -13,60 +13,16 @@ from pydantic import Field
 from stentor.data.cut import RATE, Cut, UnusableRecord, cut_from_record
 from stentor.data.embedded_audio import encoded_duration
 from stentor.data.jsonl import FileIndex
-from stentor.data.rttm import RttmLine
 from stentor.data.storage import StoragePath
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.section import Section
-from stentor.sources.annotated import labels_within
 from stentor.sources.base import Source, divisible_shards
 from stentor.sources.held_out import draw, group_of, groups_of, held_groups
+from stentor.sources.hub_columns import COMPUTED, RESERVED, SEGMENTS, USUAL, Columns, segment_keys
 from stentor.sources.hub_open import HubLocation, column_value, open_dataset, texts
 from stentor.sources.hub_presets import PRESETS, Preset
 
 if TYPE_CHECKING:
     from stentor.sources.hub_open import HubRow, OpenDataset
-
-USUAL = {
-    "text": ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text", "txt", "json.text"),
-    "language": ("language", "lang", "locale", "json.language"),
-    "speaker": ("speaker", "speaker_id", "client_id", "json.speaker"),
-    "id": ("id", "utt_id", "utterance_id", "audio_id", "__key__"),
-    "duration": ("duration", "audio_duration", "duration_ms", "json.duration"),
-    "starts": ("timestamps_start",),
-    "ends": ("timestamps_end",),
-    "speakers": ("speakers",),
-}
-"""Column names that are understood without being named."""
-SEGMENTS = ("starts", "ends", "speakers")
-"""Columns that together hold the speaker segments of a recording; without all of them none is used."""
-COMPUTED = ("characters_per_second", "repeats")
-RESERVED = ("audio_path", "start", "words", "segments", "language_id")
-"""Columns that never become keys of a record, where these mean something else."""
-
-
-class Columns(Section):
-    """Columns of the data set. Null: the column is found by its usual names, if it exists."""
-
-    audio: str | None = None
-    """The recording: a column of audio, of encoded bytes, or of paths."""
-    text: str | None = None
-    """Transcript."""
-    translation: str | None = None
-    """Translation of the transcript, for `task.translate`. Null: the column `translation`."""
-    language: str | None = None
-    """Language of the record, as a code or as the preset's data set spells it."""
-    speaker: str | None = None
-    """Speaker."""
-    id: str | None = None
-    """Id of the record. Null: a usual name, or records are numbered."""
-    duration: str | None = None
-    """Length of the audio in seconds, or in milliseconds if the name ends in `_ms`. Without one, headers are read."""
-    starts: str | None = None
-    """Starts of the speaker segments, a list of seconds, for diarization. Null: the column `timestamps_start`."""
-    ends: str | None = None
-    """Ends of the speaker segments. Null: the column `timestamps_end`."""
-    speakers: str | None = None
-    """Speakers of the segments. Null: the column `speakers`."""
 
 
 class Hub(Source):
@@ -319,7 +275,7 @@ class CutBuilder:
         if not length > 0:
             return UnusableRecord(name, "empty", f"{where}: the recording's duration is {length:g}.")
         if "starts" in values:
-            labels = self._segments(name, values, length, where)
+            labels = segment_keys(name, values, self.columns, length, where)
             if isinstance(labels, UnusableRecord):
                 return labels
             record |= labels
@@ -337,19 +293,6 @@ class CutBuilder:
                 cut.recording.sources = [AudioSource("memory", [0], bytes(row.data))]
             cut.recording.num_samples = round(length * RATE)
         return cut
-
-    def _segments(
-        self, name: str, values: dict[str, Any], length: float, where: str
-    ) -> dict[str, Any] | UnusableRecord:
-        """The speaker segments of a row. Raises `DataError` when its three lists do not fit each other."""
-        starts, ends, speakers = (values[key] or [] for key in SEGMENTS)
-        try:
-            rows = [(float(a), float(b), str(who)) for a, b, who in zip(starts, ends, speakers, strict=True)]
-        except (TypeError, ValueError) as error:
-            named = ", ".join(f"'{self.columns[key]}'" for key in SEGMENTS)
-            raise DataError(f"{where}: {named} must be lists of one length, seconds and names ({error}).") from None
-        lines = [RttmLine(name, a, b, who, where) for a, b, who in rows]
-        return labels_within(name, lines, None, 0.0, length, "the audio")
 
     def _code(self, language: str | None) -> str | None:
         """The code of a row's language. A preset's row that names it in words ("French") has the source's."""

@@ -48,9 +48,7 @@ def annotated_cut(
     place: Place | None = None,
     where: str = "",
 ) -> Cut | UnusableRecord:
-    """The cut of a recording with the segments of its lines. `scored`: its lines in the UEM, where there is one. Lines
-    without a duration are left out, overlapping ones of a speaker merged, those that end up to `TOLERANCE` after the
-    audio clipped; the record counts them in its keys `empty_segments`, `merged_segments` and `clipped_segments`."""
+    """The cut of a recording with the segments of its lines. `scored`: its lines in the UEM, where there is one."""
     from stentor.audio.io import probe
 
     where = where or (*lines, *(scored or ()))[0].where
@@ -65,6 +63,21 @@ def annotated_cut(
     if seconds <= 0:
         problem = f"ends before {begin - place.origin:g} s" if length else "has no samples"
         return UnusableRecord(name, "empty", f"{where}: {file}, the audio of '{name}', {problem}.")
+    keys = labels_within(name, lines, scored, begin, seconds, str(file))
+    if isinstance(keys, UnusableRecord):
+        return keys
+    record: dict[str, Any] = {"id": name, "audio_path": str(file), "duration": seconds, **keys}
+    if begin != place.origin:
+        record["start"] = round(begin - place.origin, 6)
+    return cut_from_record(record, Path(), where)
+
+
+def labels_within(
+    name: str, lines: Sequence[RttmLine], scored: Sequence[RttmLine] | None, begin: float, seconds: float, audio: str
+) -> dict[str, Any] | UnusableRecord:
+    """The segments of a recording that has so many seconds from `begin` on. Lines without a duration are left out,
+    overlapping ones of a speaker merged, those that end up to `TOLERANCE` after the audio clipped, all counted in keys
+    of the record; a line further beyond makes it `truncated`."""
     for line in (*lines, *(scored or ())):
         late = line.start - begin >= seconds + TOLERANCE
         if late or (line.speaker and line.end - begin > seconds + TOLERANCE):
@@ -72,7 +85,7 @@ def annotated_cut(
             return UnusableRecord(
                 name,
                 "truncated",
-                f"{line.where}: a {what} goes from {line.start:g} to {line.end:g} s, but {file} ends at "
+                f"{line.where}: a {what} goes from {line.start:g} to {line.end:g} s, but {audio} ends at "
                 f"{begin + seconds:.2f} s; the file is cut short, or the times belong to another version of it.",
             )
     timed = [line for line in lines if line.end > line.start]
@@ -83,20 +96,17 @@ def annotated_cut(
             "end": min(round(line.end - begin, 6), seconds),
         }
         for line in timed
-        if line.end - begin > 0 and line.start - begin < seconds
+        if line.end > begin and line.start - begin < seconds
     )
-    record: dict[str, Any] = {"id": name, "audio_path": str(file), "duration": seconds, "segments": segments}
-    if begin != place.origin:
-        record["start"] = round(begin - place.origin, 6)
     counts = {
         "merged_segments": merged,
         "clipped_segments": sum(line.end - begin > seconds + ROUNDING for line in timed),
         "empty_segments": len(lines) - len(timed),
     }
-    record |= {key: count for key, count in counts.items() if count}
+    keys: dict[str, Any] = {"segments": segments, **{key: count for key, count in counts.items() if count}}
     if scored is not None:
-        record["uem"] = clip_spans(((line.start - begin, line.end - begin) for line in scored), seconds)
-    return cut_from_record(record, Path(), where)
+        keys["uem"] = clip_spans(((line.start - begin, line.end - begin) for line in scored), seconds)
+    return keys
 
 
 class Finder:

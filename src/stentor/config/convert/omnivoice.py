@@ -166,6 +166,8 @@ def _data(job: Conversion, path: Path | None) -> bool:
     train, dev = (_entries(job, root.value.get(part), part) for part in ("train", "dev"))
     if not train and len(job.mistakes) == before and root.place != job.place:
         job.mistakes.append(Mistake(root.place, "'train' must list at least one entry with a manifest_path"))
+    if not train:  # a mistake, which is reported once
+        job.put("data.train.0", {"type": "shards", "path": "tokens/data.lst"})
     languages = []
     for i, (manifests, repeat, language) in enumerate(train):
         _put_shards(job, f"data.train.{i}", manifests)

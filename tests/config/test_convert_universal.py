@@ -522,7 +522,8 @@ def test_corpora_with_another_name(tmp_path):
 
 def test_a_corpus_is_downloaded_where_theirs_would(tmp_path):
     """Theirs downloads what has no folder yet, and all where it is forced."""
-    text = f"datasets: [{{name: ami, download_params: {{target_dir: {tmp_path}, timeout: 5}}}}, {{name: icsi}}, {{name: nsc}}]\n"
+    ami = f"{{name: ami, download_params: {{target_dir: {tmp_path}, timeout: 5}}}}"
+    text = f"datasets: [{ami}, {{name: icsi}}, {{name: nsc}}]\n"
     result, config = converted(tmp_path, text)
     assert [source.download for source in config.data.train] == [False, True, False], "nsc cannot be"
     assert any("icsi is downloaded to ./data/icsi" in note for note in result.notes)

@@ -34,7 +34,7 @@ _LOADING = {
         "input_strategy.fault_tolerant,input_strategy.return_audio}"
     ),
     "batches are planned from lengths alone: `data.max_items`, `data.batch_tokens`, `data.buckets`": (
-        "sampler.{type,num_buckets,shuffle,drop_last}"
+        "{sampler,input_strategy}.{type,num_buckets,shuffle,drop_last,max_duration,max_cuts}"
     ),
     "workers are kept, and memory is pinned, where it helps": "dataloader.{pin_memory,persistent_workers}",
     "labels are made while the model trains: `data.workers`": "num_workers",

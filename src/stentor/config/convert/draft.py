@@ -43,7 +43,7 @@ class ForeignConfig:
         self.known: set[str] = set()
         """Keys that were asked for, to tell what a misspelt one is meant to be."""
         self.mistakes: list[Mistake] = []
-        """What is wrong so far; all of it is reported together."""
+        """Mistakes found so far. They are reported together."""
 
     def take(self, key: str) -> Node | None:
         """The value of a dotted key, or None where there is none."""
@@ -73,7 +73,7 @@ class ForeignConfig:
         self.mistakes += wrong(node, key, expected).mistakes
 
     def checked(self, instead: Value, read: Callable[..., Value], *arguments: Any) -> Value:
-        """What `read` returns; `instead` where it raises `Mistakes`, which are noted."""
+        """The value that `read` returns; `instead` where it raises `Mistakes`, which are noted."""
         try:
             return read(*arguments)
         except Mistakes as error:

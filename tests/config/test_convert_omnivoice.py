@@ -196,14 +196,43 @@ def test_deepspeed_warm_up_and_the_rest(convert):
         "lr_scheduler_type": "constant",
         "mixed_precision": "no",
         "keep_last_n_checkpoints": 5,
-        "resume_from_checkpoint": "exp/x",
     }
     text, config, notes = convert(keys)
     assert config.train.shard and "becomes FSDP2 (train.shard)" in notes[0]
     assert (config.schedule.type, config.schedule.warmup_steps, config.train.keep) == ("constant", 2000, 5)
-    assert config.train.precision == "fp32" and "resume_from_checkpoint: exp/x" in text
+    assert config.train.precision == "fp32"
     text, config, _ = convert(keys | {"deepspeed_config": "ds_zero2.json"})
     assert config.train.shard and "deepspeed_config: ds_zero2.json" in text
+
+
+def test_a_checkpoint_to_resume_from_is_one_of_stentor_and_named_in_a_command(convert):
+    text, _, [note] = convert(EMILIA | {"resume_from_checkpoint": "exp/a/checkpoints/step-000400"}, output="exp/a")
+    command = "stentor train a.yaml --resume-from exp/a/checkpoints/step-000400"
+    assert command in note and command in text
+    with pytest.raises(
+        Mistakes, match=r"train.json:29: 'resume_from_checkpoint' must be a checkpoint of a Stentor run"
+    ):
+        convert(EMILIA | {"resume_from_checkpoint": "exp/omnivoice/checkpoint-100000"})
+
+
+def test_tensorboard_is_written_as_omnivoice_always_does(convert):
+    _, config, _ = convert({})
+    [tracking] = config.callbacks
+    assert (tracking.type, tracking.tensorboard) == ("tracking", True)
+
+
+def test_all_mistakes_are_reported_at_once(convert):
+    """Unknown keys, wrong types, values outside their range, wrong words, and those of the data config."""
+    keys = {"steps": -5, "learning_rate": "1e-5", "learning_rat": 3, "attn_implementation": "flash", "seed": "x"}
+    keys |= {"audio_vocab_size": "many", "use_lora": 1, "resume_from_checkpoint": "exp/checkpoint-5"}
+    with pytest.raises(Mistakes) as error:
+        convert(keys, {"train": [{"manifest_path": 3}], "test": []})
+    text = str(error.value)
+    for part in (*(f"'{key}'" for key in keys if key not in ("steps", "learning_rate", "seed")), "an entry of 'train'"):
+        assert part in text, part
+    for part in ("train.steps", "optim.lr", "train.seed", "unknown key 'test'"):
+        assert part in text, part
+    assert len(error.value.mistakes) == len(keys) + 2
 
 
 def test_schedules_and_checkpoints_are_as_omnivoice_s_trainer_takes_them(convert):

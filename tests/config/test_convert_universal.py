@@ -217,7 +217,7 @@ def test_the_document_s_config(tmp_path):
     assert (train.eval_every, train.save_every, train.keep, train.log_every) == (500, 1000, 5, 50)
 
     speech, norm = config.losses["speech"], config.losses["norm_reg"]
-    assert (speech.type, speech.label_smoothing, norm.type, norm.weight) == ("bce_with_logits", 0.1, "norm_reg", 0.1)
+    assert (speech.type, speech.label_smoothing, norm.type, norm.weight) == ("bce_with_logits", 0.1, "weight_reg", 0.1)
     redraw, stop, tracking = config.callbacks
     assert (redraw.type, redraw.every) == ("redraw", 100)
     assert (stop.type, stop.patience, stop.min_delta, stop.metric) == ("early_stop", 5, 0.001, None)
@@ -472,7 +472,7 @@ def test_every_kind_of_key(tmp_path):
     )
     assert (str(ami.from_), ami.download, icsi.name, icsi.repeat, icsi.download) == (
         "/corpora/ami",
-        False,
+        True,
         "icsi",
         1,
         True,
@@ -520,6 +520,54 @@ def test_corpora_with_another_name(tmp_path):
     assert (vox.name, str(vox.from_), str(vox.to)) == ("voxceleb", "/elsewhere", "vox")
 
 
+def test_a_corpus_is_downloaded_where_theirs_would(tmp_path):
+    """Theirs downloads what has no folder yet, and all where it is forced."""
+    ami = f"{{name: ami, download_params: {{target_dir: {tmp_path}, timeout: 5}}}}"
+    text = f"datasets: [{ami}, {{name: icsi}}, {{name: nsc}}]\n"
+    result, config = converted(tmp_path, text)
+    assert [source.download for source in config.data.train] == [False, True, False], "nsc cannot be"
+    assert any("icsi is downloaded to ./data/icsi" in note for note in result.notes)
+    _, config = converted(tmp_path, f"global_config: {{force_download: true}}\n{text}")
+    assert config.data.train[0].download
+
+
+def test_parts_of_a_corpus_are_its_splits(tmp_path):
+    parts = "[train-clean-100, dev-clean, test-clean]"
+    text = f"datasets: [{{name: librispeech, process_params: {{dataset_parts: {parts}, normalize_text: none}}}}]\n"
+    result, config = converted(tmp_path, text)
+    [train], data = config.data.train, config.data
+    assert (train.split, train.options) == ("train-clean-100", {"normalize_text": "none"})
+    assert [*data.eval] == ["dev-clean"] and [*data.test] == ["test-clean"]
+    assert not any("no splits" in note for note in result.notes)
+    assert f"datasets.librispeech.process_params.dataset_parts: {parts}" in comments(result)
+    _, config = converted(tmp_path, text.replace(parts, "auto"))
+    assert config.data.train[0].split == "train"
+
+
+def test_names_without_a_recipe_are_manifests_made_before(tmp_path):
+    """Their simulated mixtures; options that a recipe does not know are left out, as there."""
+    text = """\
+global_config: {output_dir: ./m, process_params: {mic: sdm}}
+datasets: [{name: simu_2spk}, {name: ami, process_params: {num_phones: 48}}]
+training: {training_dataset_map: {splits: [{dataset_name: simu_2spk, split_name: train_b2}]}}
+"""
+    result, config = converted(tmp_path, text)
+    [train], evaluated = config.data.train, config.data.eval
+    assert (train.type, str(train.path)) == ("manifest", "m/simu_2spk/simu_2spk_cuts_train_b2.jsonl.gz")
+    assert any("lhotse cut simple -r ./m/simu_2spk/simu_2spk_recordings_SPLIT" in note for note in result.notes)
+    assert evaluated["ami-dev"].options == {"mic": "sdm"}
+    assert "datasets.ami.process_params.num_phones: 48" in comments(result)
+
+
+def test_a_checkpoint_to_resume_from_is_one_of_stentor(tmp_path):
+    resume = "training: {checkpoint: {resume: %s, resume_restore_scheduler: true}}\n"
+    result, _ = converted(tmp_path, resume % "runs/a/checkpoints/step-000400")
+    command = "stentor train given.yaml --resume-from runs/a/checkpoints/step-000400"
+    assert any(command in note for note in result.notes) and command in result.text
+    [message] = mistakes(tmp_path, resume % "./outputs/checkpoint_19")
+    assert "'training.checkpoint.resume' must be a checkpoint of a Stentor run" in message
+
+
 def test_redrawn_once_for_all_layers(tmp_path):
     text = EVERYTHING.replace("fixed_projection: true", "fixed_projection: false")
     result, config = converted(tmp_path, text)
@@ -551,7 +599,7 @@ training:
   loss: {main: cross_entropy, reduction: mean, label_smoothing: 0.1}
   validation: {interval: 1, validate_on_epoch: true, batch_size: 8,
                validation_dataset_map: {combine: false, splits: [{dataset_name: ami, split_name: val}]}}
-  checkpoint: {resume_restore_optimizer: false, save_dir: ./c, resume: ./c/checkpoint_19}
+  checkpoint: {resume_restore_optimizer: false, save_dir: ./c, resume: ./c/checkpoints/step-000019}
   safeguards: {skip_high_loss: true, max_loss: 1e6, skip_non_finite_losses: false}
   callbacks: [gradient_clipping]
   eval_knobs: {batch_size: 8, label_type: ego, max_duration: null}
@@ -584,10 +632,11 @@ def test_an_experiment_as_it_is_written_there(tmp_path, here, meetings):
     for key in ("vtln_low", "htk_compat", "overwrite", "batch_duration", "dataloader.num_workers"):
         assert any(line.startswith(f"global_config.features.{key}: ") for line in remarks), key
     assert "model.encoder.positional_encoding.type: rope" in remarks
-    assert any("model.init" in note for note in result.notes), "weights to start from"
+    assert config.model.init == "./c/checkpoints/step-000019/export", "the weights alone"
+    assert config.task.shift == 2.5, "their windows overlap by half"
 
     train, dev = (f"{{type: jsonl, path: {meetings / part}.jsonl}}" for part in ("train", "dev"))
-    steps = ("train.epochs=null", "train.steps=2", f"output={tmp_path / 'runs'}", "callbacks=[]")
+    steps = ("train.epochs=null", "train.steps=2", f"output={tmp_path / 'runs'}", "callbacks=[]", "model.init=null")
     here("train", tmp_path / "ours.yaml", f"data.train=[{train}]", f"data.eval.val={dev}", *steps)
     assert (tmp_path / "runs" / "target_speaker" / "export" / "model.safetensors").exists()
 
@@ -602,6 +651,26 @@ def test_what_cannot_be_is_refused_and_hints_are_near(tmp_path):
 def test_a_file_that_only_prepares_data(tmp_path):
     result, config = converted(tmp_path, EXPERIMENT.replace("epochs: 20", "epochs: 0"))
     assert config.train.epochs != 0 and "training.epochs: 0" in comments(result)
+
+
+def test_all_mistakes_are_reported_at_once(tmp_path):
+    text = (
+        FULL.replace("epochs: 50", "epoch: 50").replace("lr: 2e-4", "lr: fast").replace("num_heads: 8", "num_heads: x")
+    )
+    text = text.replace("model_type: encoder_decoder", "model_type: rnn").replace("- name: ami", "- {name: 3, nam: 1}")
+    text = text.replace("tensorboard: true", "tensorboard: 1").replace("batch_size: 64", "batch_size: -1")
+    keys = (
+        "training.epoch'",
+        "optimizer.lr'",
+        "optim.lr",
+        "heads'",
+        "model_type'",
+        "nam'",
+        "tensorboard'",
+        "batch_size'",
+    )
+    found = "\n".join(mistakes(tmp_path, text))
+    assert not [key for key in keys if key not in found], found
 
 
 def test_unknown_keys_are_named_with_their_lines(tmp_path):

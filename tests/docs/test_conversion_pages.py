@@ -60,7 +60,7 @@ UNIVERSAL = Page(
 task: {type: diarize}
 model: {type: transformer, encoder: {d_model: 32}}
 data: {train: [{type: corpus, name: ami}], eval: {dev: {type: corpus, name: ami}}}
-losses: {speakers: pit_bce, norm_reg: norm_reg}
+losses: {speakers: pit_bce, norm_reg: weight_reg}
 """,
     ("optim.learning", "losses.speakers.smoothing", "model.features.mels"),
     ("losses.speakers.label_smoothing",),
@@ -113,7 +113,8 @@ def test_every_option_that_is_named_exists():
             command = command.commands[verb]
         return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
-    known = options("prepare", "tokens") | options("train") | options("evaluate") | options("speak")
+    known = options("prepare", "tokens") | options("train") | options("evaluate") | options("speak") | options("demo")
+    known |= options("config", "convert", "omnivoice") | {"--logdir", "--resume-from"}
     named = {option for text in OMNIVOICE.right for option in re.findall(r"--[a-z-]+", text)}
     assert len(named) > 15 and not named - known
 

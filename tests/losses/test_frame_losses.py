@@ -21,7 +21,7 @@ from stentor.losses.ego import CLASSES as CLASSES_OF_EGO
 from stentor.losses.ego import EgoLoss
 from stentor.losses.elementwise import BCE, MSE, BCEWithLogits, Huber, SmoothL1
 from stentor.losses.focal import Focal
-from stentor.losses.hidden import Contrastive, NormRegularisation, anchors
+from stentor.losses.hidden import Contrastive, NormRegularisation, WeightRegularisation, anchors
 from stentor.losses.token import CrossEntropy
 
 ENTRIES = ("mse", "mae", "smooth_l1", "huber", "bce", "bce_with_logits", "focal", "pit_bce", "ats_bce")
@@ -400,6 +400,15 @@ def test_norm_regularisation_is_over_valid_frames():
     assert hidden.grad.isfinite().all()
 
 
+def test_weight_regularisation_divided_by_the_frames_is_the_mean_square_of_all_weights():
+    weights = [outputs((3, 4)).requires_grad_(), outputs((5,)).requires_grad_()]
+    halves = [WeightRegularisation().sum(weights=weights, lengths=torch.tensor(part)) for part in ([5, 2], [13])]
+    numbers = torch.cat([w.detach().flatten() for w in weights])
+    torch.testing.assert_close((sum(halves) / 20).detach(), numbers.square().mean())
+    (sum(halves) / 20).backward()
+    torch.testing.assert_close(weights[1].grad, 2 * weights[1].detach() / 17)
+
+
 def test_contrastive_is_the_formula_of_the_paper():
     embeddings = F.normalize(outputs((7, 4)), dim=-1)
     labels = torch.tensor([5, 9, 5, -100, 9, 5, 3])  # 3 has no partner: only a negative
@@ -425,6 +434,7 @@ def test_contrastive_of_nothing_is_a_zero_that_reaches_the_model():
 def test_what_a_loss_scores_and_counts():
     kinds = Loss.choices()
     assert {kind for kind, loss in kinds.items() if loss.scores == "hidden"} == {"norm_reg"}
+    assert {kind for kind, loss in kinds.items() if loss.scores == "weights"} == {"weight_reg"}
     assert {kind for kind, loss in kinds.items() if loss.scores == "embeddings"} == {"contrastive"}
-    per_frame = {"cross_entropy", "nll", "kl_div", "powerset", "norm_reg"}
+    per_frame = {"cross_entropy", "nll", "kl_div", "powerset", "norm_reg", "weight_reg"}
     assert {kind for kind, loss in kinds.items() if loss.per_frame} == per_frame

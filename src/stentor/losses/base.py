@@ -34,7 +34,7 @@ class Loss(Choice):
     per_token: ClassVar[bool] = False
     """True when a target's loss is the negative log-probability of one token: exp of the mean is then a perplexity."""
     scores: ClassVar[str] = "logits"
-    """The output that is scored, of a model that labels frames: `logits`, `embeddings` or `hidden`."""
+    """The output that is scored, of a model that labels frames: `logits`, `embeddings`, `hidden` or `weights`."""
     per_frame: ClassVar[bool] = False
     """The count that the sum is divided by, for a model that labels frames. True: frames that are not -100. False:
     entries of the targets that are not -100."""

@@ -1,11 +1,13 @@
-"""Losses of a model's hidden states: embeddings of speakers, and terms without targets."""
+"""Losses of a model's hidden states and weights: embeddings of speakers, and terms without targets."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ def anchors(labels: Tensor) -> int:
 
 
 class NormRegularisation(Loss):
-    """Mean square of each frame's hidden state, summed over frames. It keeps activations small."""
+    """Mean square of each frame's hidden state, summed over frames. It keeps activations small; `weight_reg` keeps the
+    weights small."""
 
     type: Literal["norm_reg"] = "norm_reg"
     scores: ClassVar[str] = "hidden"
@@ -64,3 +67,25 @@ class NormRegularisation(Loss):
 
         padding = torch.arange(hidden.shape[1], device=hidden.device) >= lengths[:, None]
         return hidden.float().masked_fill(padding[..., None], 0).square().mean(-1).sum()
+
+
+class WeightRegularisation(Loss):
+    """Mean square of all weights of the model: L2 regularisation as a loss. Unlike `optim.weight_decay` it passes
+    through the optimizer's moments."""
+
+    type: Literal["weight_reg"] = "weight_reg"
+    scores: ClassVar[str] = "weights"
+    per_frame: ClassVar[bool] = True
+
+    def sum(self, weights: Sequence[Tensor], lengths: Tensor) -> Tensor:
+        """A float32 scalar: the mean square of all numbers in `weights`, once for each frame of `lengths` int64 [B], so
+        that division by the frames of the step gives the mean square."""
+        import torch
+        from torch.distributed.tensor import DTensor
+
+        if any(isinstance(w, DTensor) for w in weights):
+            raise ConfigError(
+                "losses: `weight_reg` needs whole weights, and `train.shard` divides them: use `optim.weight_decay`."
+            )
+        squares = torch.stack([w.float().square().sum() for w in weights]).sum()
+        return squares / sum(w.numel() for w in weights) * lengths.sum()

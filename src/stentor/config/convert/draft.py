@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -16,6 +16,8 @@ from stentor.config.merge import merge, put, stage
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump, inline
 from stentor.errors import ConfigError, without_secrets
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class ForeignConfig:
         self.values = {k: n for k, n in _leaves(root, "") if n.value is not None or not null_is_default}
         self.known: set[str] = set()
         """Keys that were asked for, to tell what a misspelt one is meant to be."""
+        self.mistakes: list[Mistake] = []
+        """Mistakes found so far. They are reported together."""
 
     def take(self, key: str) -> Node | None:
         """The value of a dotted key, or None where there is none."""
@@ -55,13 +59,26 @@ class ForeignConfig:
         return [(key, self.values.pop(key)) for key in self.below(prefix)]
 
     def take_flag(self, key: str, default: bool = False) -> bool:
-        """The value of a switch. Raises `Mistakes` for anything but true and false."""
+        """The value of a switch; anything but true and false is a mistake."""
         node = self.take(key)
         if node is None:
             return default
         if not isinstance(node.value, bool):
-            raise wrong(node, key, "true or false")
+            self.wrong(node, key, "true or false")
+            return default
         return node.value
+
+    def wrong(self, node: Node, key: str, expected: str) -> None:
+        """Note a value that cannot be used."""
+        self.mistakes += wrong(node, key, expected).mistakes
+
+    def checked(self, instead: Value, read: Callable[..., Value], *arguments: Any) -> Value:
+        """The value that `read` returns; `instead` where it raises `Mistakes`, which are noted."""
+        try:
+            return read(*arguments)
+        except Mistakes as error:
+            self.mistakes += error.mistakes
+            return instead
 
     def unknown(self, prefix: str = "", cutoff: float = 0.7, why: str = "it has no counterpart") -> list[Mistake]:
         """A mistake for every value that was not taken; `prefix` stands before its key in the message."""
@@ -134,10 +151,11 @@ class Conversion(ForeignConfig):
         for reason, keys in reasons.items():
             self.leave_out(f"Without a key here: {reason}.", *expanded(prefix + keys))
 
-    def converted(self, head: str) -> Converted:
-        """The run file under a first line of comment. Raises `Mistakes`, at lines of the foreign file, when it or one
-        of its stages would not be valid."""
-        mistakes: list[Mistake] = []
+    def converted(self, head: str, why: str = "it has no counterpart") -> Converted:
+        """The run file under a first line of comment. Raises `Mistakes`, at lines of the foreign file: those noted, a
+        key that was not taken, for the reason `why`, and what would not be valid in the run file or one of its
+        stages."""
+        mistakes = [*self.mistakes, *self.unknown(why=why)]
         stages = self.root.value["stages"].value if "stages" in self.root.value else []
         for root in (self.root, *(stage(self.root, overrides, Config, mistakes) for overrides in stages)):
             try:

@@ -13,10 +13,10 @@ from stentor.config.convert.draft import (
     number,
     one_of,
     read,
-    wrong,
 )
-from stentor.config.document import Mistake, Mistakes, Node, Place
+from stentor.config.document import Mistake, Node, Place
 from stentor.config.explain import guess
+from stentor.engine.checkpoint import step_of
 
 _KEYS: dict[str, tuple[str, Any]] = {
     "drop_cond_ratio": ("task.drop_cond_ratio", 0.1),
@@ -40,10 +40,7 @@ _KEYS: dict[str, tuple[str, Any]] = {
     "save_steps": ("train.save_every", 10_000),
 }
 """Keys with one counterpart of the same meaning, and OmniVoice's defaults."""
-_UNSUPPORTED = {
-    "what is computed in float32 is so in full": "allow_tf32",
-    "the same command again resumes from the newest checkpoint, at the next batch": "resume_from_checkpoint",
-}
+_UNSUPPORTED = {"what is computed in float32 is so in full": "allow_tf32"}
 """Keys that have no counterpart, by the reason."""
 _LORA = {"lora_r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
 _PADDED: dict[str, tuple[str, int]] = {
@@ -56,6 +53,7 @@ _ATTENTION = {"flex_attention": "flex", "sdpa": "sdpa", "eager": "sdpa"}
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}
 _ENTRY = ("language_id", "manifest_path", "repeat")
 _ENTRIES_OF = " of entries with a manifest_path"
+_WARM_UP_TYPES = {"ratio": "ratio", "steps": "steps"}
 _WARM_UP = {"warmup_ratio": 0.03, "warmup_steps": 2000}
 """OmniVoice's defaults."""
 RATE = 25
@@ -66,7 +64,7 @@ _ENTRIES, _CODEBOOKS = 1024, 8
 
 def convert(train: Path, data: Path | None = None, output: str | None = None) -> Converted:
     """A run file for the family `omnivoice`. `data` and `output` are OmniVoice's `--data_config` and `--output_dir`.
-    Values that are not in the file are OmniVoice's defaults. Raises `Mistakes` for keys and values without a
+    Values that are not in the file are OmniVoice's defaults. Raises `Mistakes` for all keys and values without a
     counterpart."""
     job = Conversion(read(train), Place(0, 1, str(train)), null_is_default=True)
     target, data_config = job.take("output_dir"), job.take("data_config")
@@ -86,10 +84,11 @@ def convert(train: Path, data: Path | None = None, output: str | None = None) ->
     _schedule(job)
     _batches(job, padded)
     _train(job)
+    _resume(job)
+    job.put("callbacks", [{"type": "tracking", "tensorboard": True}])  # as OmniVoice always logs
     job.leave_out_each(_UNSUPPORTED)
-    if mistakes := job.unknown(why="OmniVoice would drop it"):
-        raise Mistakes(mistakes)
-    return job.converted(f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`.")
+    head = f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`."
+    return job.converted(head, "OmniVoice would drop it")
 
 
 def _model(job: Conversion) -> bool:
@@ -97,15 +96,16 @@ def _model(job: Conversion) -> bool:
     job.put("model.type", "omnivoice")
     shape = ("llm_name_or_path", "audio_vocab_size", "audio_mask_id", "num_audio_codebook")
     start, (_, vocabulary, mask, codebooks) = job.take("init_from_checkpoint"), map(job.values.get, shape)
-    entries = int(number(vocabulary, "audio_vocab_size", _ENTRIES + 1, 1)) - 1
-    if mask is not None and number(mask, "audio_mask_id", least=0) != entries:
-        raise wrong(mask, "audio_mask_id", f"the last id of audio_vocab_size, {entries}")
+    entries = int(job.checked(_ENTRIES + 1, number, vocabulary, "audio_vocab_size", _ENTRIES + 1, 2)) - 1
+    if mask is not None and mask.value != entries:
+        job.wrong(mask, "audio_mask_id", f"the last id of audio_vocab_size, {entries}")
     weights = job.values.get("audio_codebook_weights")
-    count, node = number(codebooks, "num_audio_codebook", _CODEBOOKS, 1), weights or codebooks
+    count = job.checked(_CODEBOOKS, number, codebooks, "num_audio_codebook", _CODEBOOKS, 1)
+    node = weights or codebooks
     weighted = _CODEBOOKS if weights is None or not isinstance(weights.value, list) else len(weights.value)
     if node is not None and count != weighted:
         expected = f"a weight for each of the {count} codebooks (num_audio_codebook)"
-        raise wrong(node, "audio_codebook_weights", expected)
+        job.wrong(node, "audio_codebook_weights", expected)
     if start is not None:
         job.put("model.from", start)
         job.leave_out("The model that training starts from has its own:", *shape)
@@ -122,7 +122,9 @@ def _model(job: Conversion) -> bool:
         job.put("model.codec.type", "higgs_audio_v2")
         job.comments += ["", "model.codec is what the samples of evaluations are heard with; tokens need none."]
     attention = job.take("attn_implementation")
-    kind = "flex" if attention is None else one_of(attention, "attn_implementation", _ATTENTION)
+    kind = "flex"
+    if attention is not None:
+        kind = job.checked(kind, one_of, attention, "attn_implementation", _ATTENTION)
     if attention is not None and attention.value == "eager":
         job.comment_out("The same computation, faster:", [("attn_implementation", attention)])
     job.put("model.attention", kind, attention)
@@ -138,12 +140,12 @@ def _lora(job: Conversion) -> None:
     job.move_each(_LORA, "model.lora.")
     targets, bias, saved = map(job.take, ("lora_target_modules", "lora_bias", "lora_modules_to_save"))
     if targets is not None:
-        job.put("model.lora.targets", lora_globs(targets, "lora_target_modules"))
+        job.put("model.lora.targets", job.checked(None, lora_globs, targets, "lora_target_modules"))
     if bias is not None and bias.value != "none":
-        raise wrong(bias, "lora_bias", "none: biases are not trained together with adapters here")
-    if saved is not None and sorted(map(str, saved.plain())) != _TRAINED_WHOLE:
+        job.wrong(bias, "lora_bias", "none: biases are not trained together with adapters here")
+    if saved is not None and (not isinstance(saved.value, list) or sorted(map(str, saved.plain())) != _TRAINED_WHOLE):
         why = "only these are trained as a whole together with adapters here"
-        raise wrong(saved, "lora_modules_to_save", f"{' and '.join(_TRAINED_WHOLE)}: {why}")
+        job.wrong(saved, "lora_modules_to_save", f"{' and '.join(_TRAINED_WHOLE)}: {why}")
     job.comment_out("As always here:", [("lora_bias", bias), ("lora_modules_to_save", saved)])
 
 
@@ -154,17 +156,18 @@ def _data(job: Conversion, path: Path | None) -> bool:
         job.notes.append(f"no data config is given: {shards}.")
         job.put("data.train.0", {"type": "shards", "path": "tokens/data.lst"})
         return False
-    root = read(path)
-    mistakes = [
+    root = job.checked(Node({"train": Node(None, job.place)}, job.place), read, path)
+    job.mistakes += [
         Mistake(node.place, f"unknown key '{key}'{guess(key, ('train', 'dev'), 0.6)}: it has no counterpart", key)
         for key, node in root.value.items()
         if key not in ("train", "dev")
     ]
-    train, dev = (_entries(root.value.get(part), part, mistakes) for part in ("train", "dev"))
-    if not train and not mistakes:
-        mistakes.append(Mistake(root.place, "'train' must list at least one entry with a manifest_path"))
-    if mistakes:
-        raise Mistakes(mistakes)
+    before = len(job.mistakes)
+    train, dev = (_entries(job, root.value.get(part), part) for part in ("train", "dev"))
+    if not train and len(job.mistakes) == before and root.place != job.place:
+        job.mistakes.append(Mistake(root.place, "'train' must list at least one entry with a manifest_path"))
+    if not train:  # a mistake, which is reported once
+        job.put("data.train.0", {"type": "shards", "path": "tokens/data.lst"})
     languages = []
     for i, (manifests, repeat, language) in enumerate(train):
         _put_shards(job, f"data.train.{i}", manifests)
@@ -184,18 +187,17 @@ def _put_shards(job: Conversion, key: str, manifests: list[Node]) -> None:
     job.put(f"{key}.path", manifests[0] if len(manifests) == 1 else Node(manifests, manifests[0].place))
 
 
-def _entries(
-    entries: Node | None, part: str, mistakes: list[Mistake]
-) -> list[tuple[list[Node], Node | None, Node | None]]:
+def _entries(job: Conversion, entries: Node | None, part: str) -> list[tuple[list[Node], Node | None, Node | None]]:
     """(manifests, repeat, language) of each entry."""
     triples = []
-    for entry in items_of(entries if entries is None or entries.value is not None else None, part, _ENTRIES_OF):
+    listed = entries if entries is None or entries.value is not None else None
+    for entry in job.checked([], items_of, listed, part, _ENTRIES_OF):
         values = ForeignConfig(entry if isinstance(entry.value, dict) else Node({}, entry.place), null_is_default=True)
         language, paths, repeat = map(values.take, _ENTRY)
-        mistakes += values.unknown(f"{part}.", 0.6)
+        job.mistakes += values.unknown(f"{part}.", 0.6)
         manifests = [] if paths is None else paths.value if isinstance(paths.value, list) else [paths]
         if not manifests or not all(isinstance(m.value, str) for m in manifests):
-            mistakes.append(Mistake(entry.place, f"an entry of '{part}' needs a manifest_path, or a list of them"))
+            job.mistakes.append(Mistake(entry.place, f"an entry of '{part}' needs a manifest_path, or a list of them"))
             continue
         triples.append((manifests, repeat, language))
     return triples
@@ -207,8 +209,8 @@ def _schedule(job: Conversion) -> None:
     if shape is not None and shape.value not in ("constant", "cosine"):
         job.comment_out("OmniVoice trains cosine wherever it is not `constant`:", [("lr_scheduler_type", shape)])
         job.notes.append(f"lr_scheduler_type: {shape.value} is cosine, as OmniVoice trains it.")
-    by_ratio = kind is None or one_of(kind, "warmup_type", {"ratio": "ratio", "steps": "steps"}) == "ratio"
-    used, unused = ("warmup_ratio", "warmup_steps") if by_ratio else ("warmup_steps", "warmup_ratio")
+    by = "ratio" if kind is None else job.checked("ratio", one_of, kind, "warmup_type", _WARM_UP_TYPES)
+    used, unused = ("warmup_ratio", "warmup_steps") if by == "ratio" else ("warmup_steps", "warmup_ratio")
     job.move(used, f"schedule.{used}", _WARM_UP[used])
     job.leave_out("The other kind of warm-up counts (warmup_type):", unused)
 
@@ -226,8 +228,10 @@ def _batches(job: Conversion, padded: bool) -> None:
 
 
 def _train(job: Conversion) -> None:
-    mixed = job.take("mixed_precision")
-    job.put("train.precision", "bf16" if mixed is None else one_of(mixed, "mixed_precision", _PRECISION), mixed)
+    mixed, precision = job.take("mixed_precision"), "bf16"
+    if mixed is not None:
+        precision = job.checked(precision, one_of, mixed, "mixed_precision", _PRECISION)
+    job.put("train.precision", precision, mixed)
     if job.take_flag("use_deepspeed"):
         job.put("train.shard", True)
         job.notes.append("DeepSpeed (use_deepspeed) becomes FSDP2 (train.shard), which divides the weights, too.")
@@ -236,6 +240,26 @@ def _train(job: Conversion) -> None:
         job.leave_out("DeepSpeed is off (use_deepspeed):", "deepspeed_config")
     last = job.take("keep_last_n_checkpoints")
     if last is not None and (isinstance(last.value, bool) or not isinstance(last.value, int)):
-        raise wrong(last, "keep_last_n_checkpoints", "a whole number")
+        job.wrong(last, "keep_last_n_checkpoints", "a whole number")
+        last = None
     place = job.place if last is None else last.place
     job.put("train.keep", Node(last.value if last is not None and last.value > 0 else None, place))  # 0: all of them
+
+
+def _resume(job: Conversion) -> None:
+    """A checkpoint of Stentor is resumed by an option of the command; a state of accelerate cannot be read."""
+    node = job.take("resume_from_checkpoint")
+    if node is None:
+        return
+    path = str(node.value)
+    if step_of(Path(path)) < 0:
+        reason = (
+            "a checkpoint of a Stentor run, RUN/checkpoints/step-N: the optimizer's state that OmniVoice's trainer "
+            "saves with accelerate cannot be read here. To start from its weights alone, name it as "
+            "init_from_checkpoint and leave resume_from_checkpoint out"
+        )
+        job.wrong(node, "resume_from_checkpoint", reason)
+        return
+    command = f"stentor train {job.made('name')}.yaml --resume-from {path}"
+    job.notes.append(f"resume_from_checkpoint: resume with `{command}`.")
+    job.comment_out(f"Resume with `{command}`:", [("resume_from_checkpoint", node)])

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from stentor.config.convert.draft import Converted, one_of, read, wrong
+from stentor.config.convert.universal_corpora import convert_sources
 from stentor.config.convert.universal_data import UniversalConversion, convert_data
-from stentor.config.document import Mistakes, Node, Place
+from stentor.config.document import Node, Place
+from stentor.engine.checkpoint import step_of
 
 _LAYERS = {
     "d_model": "d_model",
@@ -51,8 +53,7 @@ _UNSUPPORTED = {
         "training.{validation.metric_for_best_model,validation.greater_is_better,checkpoint.monitor_metric}"
     ),
     "checkpoints always have the whole state, and the same command again resumes": (
-        "training.checkpoint.{resume,snapshot_optimizer,snapshot_scheduler,snapshot_features,resume_restore_optimizer,"
-        "resume_restore_scheduler,resume_restore_trainer_state}"
+        "training.checkpoint.{snapshot_optimizer,snapshot_scheduler,snapshot_features}"
     ),
     "processes are started by `stentor train RUN.yaml --processes N`, and kept in step": (
         "training.distributed.{backend,world_size,local_rank,sync_gradient_barrier,gradient_as_bucket_view,static_graph}"
@@ -75,6 +76,7 @@ _SECTIONS = {
 }
 """Free sections without a counterpart."""
 _TASKS = {"encoder": "diarize", "encoder_decoder": "transcribe", "decoder": "language"}
+_LABEL_TYPES = ("training.eval_knobs.label_type", "global_config.data_loading.label_type", "global_config.label_type")
 _LABELS = {"binary": "binary", "speaker_id": "speaker", "custom": "speaker", "ego": "ego"}
 _POSITIONS = {"learnable": "learned"}
 _WHY = {
@@ -83,6 +85,8 @@ _WHY = {
     "text": "text is learned by the cross entropy of its tokens",
 }
 """Reason for another loss of a term than theirs."""
+_AUXILIARY = {"norm_reg": "weight_reg"}
+"""Their terms that have another name here: `norm_reg` here is of the hidden states."""
 _FOCAL = {"training.loss.focal_alpha": "alpha", "training.loss.focal_gamma": "gamma"}
 _EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_weights": "restore_best"}
 _OF_CLASSES = ("cross_entropy", "nll", "kl_div", "label_smoothing")
@@ -111,7 +115,8 @@ def convert(path: Path) -> Converted:
     job.move("training.checkpoint.save_dir", "output")
     _task(job)
     _model(job)
-    mistakes = convert_data(job)
+    convert_sources(job)
+    convert_data(job)
     _losses(job)
     _optim(job)
     _train(job)
@@ -120,16 +125,14 @@ def convert(path: Path) -> Converted:
     for section, reason in _SECTIONS.items():
         values = [(section, job.take(section)), *job.take_below(section)]
         job.comment_out(f"Without a key here: {reason}.", values)
-    if mistakes := mistakes + job.unknown():
-        raise Mistakes(mistakes)
     return job.converted(f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`.")
 
 
 def _task(job: UniversalConversion) -> None:
     """The task that the model's kind is for; with labels of frames, diarization."""
-    kind, labels = job.take("model.model_type"), job.take("training.eval_knobs.label_type")
-    if kind is not None:
-        one_of(kind, "model.model_type", _TASKS)
+    kind, labels, *others = map(job.take, ("model.model_type", *_LABEL_TYPES))
+    job.comment_out("`training.eval_knobs` counts:", zip(_LABEL_TYPES[1:], others, strict=True))
+    if kind is not None and job.checked("", one_of, kind, "model.model_type", _TASKS):
         job.kind = str(kind.value)
     if labels is not None and job.kind == "encoder_decoder":
         job.kind = "encoder"
@@ -146,7 +149,9 @@ def _task(job: UniversalConversion) -> None:
     job.put("task.type", job.task)
     if job.task != "diarize":
         return
-    job.labels = "binary" if labels is None else one_of(labels, "training.eval_knobs.label_type", _LABELS)
+    job.labels = "binary"
+    if labels is not None:
+        job.labels = job.checked("binary", one_of, labels, "training.eval_knobs.label_type", _LABELS)
     if labels is not None and labels.value == "custom":
         job.notes.append(
             "label_type: custom is code there. Here a plug-in's class of labels (docs/extend.md) is named "
@@ -218,7 +223,7 @@ def _losses(job: UniversalConversion) -> None:
         return
     for key, weight in auxiliary:
         name = key.rpartition(".")[2]
-        job.put(f"losses.{name}.type", name, weight)
+        job.put(f"losses.{name}.type", _AUXILIARY.get(name, name), weight)
         job.put(f"losses.{name}.weight", weight)
         if name == "contrastive":
             job.put("model.embedding", 128)
@@ -237,9 +242,9 @@ def _optim(job: UniversalConversion) -> None:
         job.put("schedule.step_size", 1)
     job.move_each({k: v for k, v in _SAME.items() if v.startswith(("optim.", "schedule."))})
     if least is not None:
-        highest = 0.0 if peak is None else _number(peak, "training.optimizer.lr")
+        highest = 0.0 if peak is None else job.checked(0.0, _number, peak, "training.optimizer.lr")
         if highest > 0:
-            share = _number(least, "training.scheduler.min_lr") / highest
+            share = job.checked(0.0, _number, least, "training.scheduler.min_lr") / highest
             job.put("schedule.min_ratio", float(f"{share:.6g}"), least)
         else:
             title = "The lowest learning rate is a share of the peak here, which is not given:"
@@ -256,11 +261,7 @@ def _train(job: UniversalConversion) -> None:
         job.put("train.epochs", epochs)
     else:
         job.comment_out("The number of steps is given, which counts:", [("training.epochs", epochs)])
-    if "training.checkpoint.resume" in job.values:
-        job.notes.append(
-            "checkpoint.resume names a checkpoint of theirs, which cannot be read here: convert and train that run "
-            "too, and name its folder as model.init."
-        )
+    _resume(job)
     seeds = [job.take(key) for key in ("training.random_seed", "global_config.random_seed")]
     job.put("train.seed", seeds[0] or seeds[1] or 42)
     mixed = job.take("training.mixed_precision")
@@ -277,6 +278,31 @@ def _train(job: UniversalConversion) -> None:
     if job.below("training"):
         job.put("train.clip", Node(None, job.place))  # theirs
     job.move_each(_SAME)
+
+
+def _resume(job: UniversalConversion) -> None:
+    """A checkpoint of Stentor is resumed by an option of the command, or gives its weights alone; a state of accelerate
+    cannot be read."""
+    node = job.take("training.checkpoint.resume")
+    restored = [f"training.checkpoint.resume_restore_{part}" for part in ("optimizer", "scheduler", "trainer_state")]
+    flags = [(key, job.values.get(key)) for key in restored]
+    switches = [job.take_flag(key, True) for key in restored]
+    title = "Nothing is resumed (training.checkpoint.resume):"
+    if node is not None and step_of(Path(str(node.value))) < 0:
+        reason = (
+            "a checkpoint of a Stentor run, RUN/checkpoints/step-N: a state that accelerate saves cannot be read here. "
+            "Convert and train the run that it comes from, and name a checkpoint of that; or leave it out to train "
+            "from the beginning"
+        )
+        job.wrong(node, "training.checkpoint.resume", reason)
+    elif node is not None and all(switches):
+        command = f"stentor train {job.made('name')}.yaml --resume-from {node.plain()}"
+        job.notes.append(f"checkpoint.resume: resume with `{command}`.")
+        title, flags = f"Resume with `{command}`:", [("training.checkpoint.resume", node), *flags]
+    elif node is not None:
+        job.put("model.init", f"{node.plain()}/export", node)
+        title = "Training starts from the weights of the checkpoint alone (model.init):"
+    job.comment_out(title, flags)
 
 
 def _callbacks(job: UniversalConversion) -> None:

@@ -1,10 +1,9 @@
-"""Data of the universal pipeline: `global_config` with its features, `datasets`, and the sizes of batches."""
+"""Data of the universal pipeline: `global_config` with its features, and the sizes of batches."""
 
 import math
-from collections.abc import Iterator
 
-from stentor.config.convert.draft import Conversion, ForeignConfig, expanded, items_of, number
-from stentor.config.document import Mistake, Node
+from stentor.config.convert.draft import Conversion, expanded, number
+from stentor.config.document import Node
 
 _SAME_FEATURES = (
     "{num_mel_bins,frame_length,frame_shift,sampling_rate,preemph_coeff,window_type,dither,snip_edges,remove_dc_offset,"
@@ -20,7 +19,7 @@ _FIXED = {
     "vocal tracts are not warped": "{vtln_low,vtln_high}",
     "`prepare features --jobs N` makes features ahead; where they lie says `model.features.store`": (
         "{num_jobs,num_workers,torch_threads,storage_type,mix_eagerly,progress_bar,device,overwrite,batch_duration,"
-        "debug_mel}"
+        "debug_mel,chunk_size}"
     ),
     "a separate loader of features has no effect there: `data.workers`": (
         "dataloader.{num_workers,pin_memory,persistent_workers,prefetch_factor}"
@@ -35,21 +34,12 @@ _LOADING = {
         "input_strategy.fault_tolerant,input_strategy.return_audio}"
     ),
     "batches are planned from lengths alone: `data.max_items`, `data.batch_tokens`, `data.buckets`": (
-        "sampler.{type,num_buckets,shuffle,drop_last}"
+        "{sampler,input_strategy}.{type,num_buckets,shuffle,drop_last,max_duration,max_cuts}"
     ),
     "workers are kept, and memory is pinned, where it helps": "dataloader.{pin_memory,persistent_workers}",
+    "labels are made while the model trains: `data.workers`": "num_workers",
     "speakers are distinguished without enrolment": "{min,max}_enroll_len",
 }
-_MAPS = ("training.training_dataset_map", "training.validation.validation_dataset_map")
-_SOURCES = ("corpus_dir", "output_dir", "force_download")
-_CORPORA = {"voxceleb1": "voxceleb", "voxceleb2": "voxceleb"}
-"""Corpora whose lhotse recipe has another name."""
-_ENTRY = (
-    "download_params.target_dir",
-    "download_params.force_download",
-    "process_params.corpus_dir",
-    "process_params.output_dir",
-)
 _TEXT = 256
 """Positions of a text, and frames a second times seconds of audio: what an item of a batch is counted as."""
 
@@ -74,26 +64,21 @@ class UniversalConversion(Conversion):
         return key
 
 
-def convert_data(job: UniversalConversion) -> list[Mistake]:
-    """The sections `data` and `model.features`. Returns what is wrong inside lists, which have no keys."""
-    mistakes: list[Mistake] = []
+def convert_data(job: UniversalConversion) -> None:
+    """The section `model.features`, and the sizes of batches."""
     for key, value in _KALDI.items():
         node = job.values.get(name := f"global_config.features.{key}")
         if node is not None and node.value is not value:
-            message = f"'{name}' must be {str(value).lower()}: there are no others here"
-            mistakes.append(Mistake(node.place, message, name))
+            job.wrong(node, name, f"{str(value).lower()}: there are no others here")
     seconds, rate = _features(job)
-    _sources(job, mistakes)
     _batches(job, seconds, rate)
-    return mistakes
 
 
 def _features(job: UniversalConversion) -> tuple[float, float]:
     """Returns the length of an item in seconds and the positions that a second takes."""
     loading = "global_config.data_loading"
     if job.task == "language":
-        of_data = (*_SOURCES, "random_seed")
-        of_audio = [key for key in job.below("global_config") if key.split(".")[1] not in of_data]
+        of_audio = [key for key in job.below("global_config") if key != "global_config.random_seed"]
         job.leave_out("A language model hears nothing:", *of_audio)
         return 1.0, float(_TEXT)
     for part in ("global_config.", "global_config.features."):
@@ -107,8 +92,10 @@ def _features(job: UniversalConversion) -> tuple[float, float]:
     chunk, window = job.take(f"{loading}.chunk_size"), job.take("global_config.cut_window_seconds")
     seconds = 30.0
     if job.task == "diarize":
-        seconds = number(chunk or window, "chunk_size", 20.0)
+        seconds = job.checked(20.0, number, chunk or window, "chunk_size", 20.0)
         job.put("task.chunk", chunk or window or seconds)
+        if chunk is not None:
+            job.put("task.shift", seconds / 2, chunk)  # theirs
         window = window if chunk is not None else None
     else:
         job.comment_out("Recordings are cut where their utterances end:", [(f"{loading}.chunk_size", chunk)])
@@ -128,70 +115,32 @@ def _stack(job: UniversalConversion, loading: str) -> Node | None:
         job.comment_out("Frames are joined by `frame_stack`, which is given:", given)
         return stack
     if context is not None:
-        return Node(2 * int(number(context, f"{loading}context_size")) + 1, context.place)
+        return Node(2 * int(job.checked(1, number, context, f"{loading}context_size", 1, 0)) + 1, context.place)
     if inputs is None:
         return None
     features = job.made("model.features") or {}
     is_mfcc = features.get("type") == "mfcc"
     bins = features.get("num_ceps", 13) if is_mfcc else features.get("num_mel_bins", 80)
-    size = number(inputs, "model.encoder.input_dim")
+    size = job.checked(bins, number, inputs, "model.encoder.input_dim")
     if not isinstance(bins, int) or bins < 1 or size % bins:
         job.notes.append(f"input_dim: {size:g} is not a multiple of the {bins} values of a frame: set `stack`.")
         return None
     return Node(int(size) // bins, inputs.place)
 
 
-def _sources(job: UniversalConversion, mistakes: list[Mistake]) -> None:
-    listed = [_Entry(node, mistakes) for node in items_of(job.take("datasets"), "datasets")]
-    entries = {entry.name: entry for entry in listed}
-    shared = {key: job.take(f"global_config.{key}") for key in _SOURCES}
-    train, held_out = (list(_mapped(job, key, entries, mistakes)) for key in _MAPS)
-    splits = [str(node.plain()) for node in items_of(job.take("training.validation.splits"), "splits")]
-    evaluated = splits or job.below("training.validation") or job.below("training.early_stopping")
-    steps, items = job.take("training.validation.max_steps"), job.values.get("training.validation.batch_size")
-    if not entries:
-        job.notes.append("no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make.")
-        job.put("data.train.0", {"type": "jsonl", "path": "train.jsonl"})
-        if evaluated:
-            job.put("data.eval.dev", {"type": "jsonl", "path": "dev.jsonl"})
-        job.comment_out("It limits `datasets`, which are not given:", [("training.validation.max_steps", steps)])
-        return
-    if not train:
-        job.notes.append(
-            "no splits are given: data.train and data.eval take `train` and `dev`; where a corpus calls its parts "
-            "otherwise, the run says how."
-        )
-    for i, (name, split, ratio) in enumerate(train or [(name, "train", None) for name in entries]):
-        entries[name].put(job, f"data.train.{i}", split, shared)
-        job.put(f"data.train.{i}.repeat", ratio)
-    if not held_out and (evaluated or train):
-        held_out = [(name, split, None) for name in entries for split in splits or ["dev"]]
-    for name, split, _ in held_out:
-        key = f"data.eval.{split if len(entries) == 1 else f'{name}-{split}'}"
-        entries[name].put(job, key, split, shared)
-        if steps is not None:
-            size = number(items, "training.validation.batch_size", 1)
-            job.put(f"{key}.limit", int(number(steps, "training.validation.max_steps") * size), steps)
-    for entry in entries.values():
-        job.comment_out(
-            f"Only of downloading {entry.name}, which `stentor prepare corpus` or `download: true` does:",
-            [(f"datasets.{entry.name}.{key}", value) for key, value in entry.download],
-        )
-
-
 def _batches(job: UniversalConversion, seconds: float, rate: float) -> None:
     positions = math.ceil(seconds * rate)
     items, longest = job.take("training.batch_size"), job.take("training.eval_knobs.max_duration")
     if longest is None:
-        job.put_batch("training.batch_size", items, 32, positions)
+        job.checked(None, job.put_batch, "training.batch_size", items, 32, positions)
     else:
-        number(items, "training.batch_size")
-        room = number(longest, "training.eval_knobs.max_duration") * rate
+        job.checked(1, number, items, "training.batch_size")
+        room = job.checked(1, number, longest, "training.eval_knobs.max_duration") * rate
         job.put("data.batch_tokens", max(math.ceil(room), positions), longest)
         job.comment_out("Batches are bounded by their seconds (max_duration):", [("training.batch_size", items)])
     held_out = job.take("training.validation.batch_size")
     if held_out is not None:
-        room = number(held_out, "training.validation.batch_size") * positions
+        room = job.checked(1, number, held_out, "training.validation.batch_size") * positions
         job.put("data.eval_batch_tokens", math.ceil(room), held_out)
     loader = "global_config.data_loading.dataloader"
     for key, ours in (("num_workers", "data.workers"), ("prefetch_factor", "data.prefetch")):
@@ -199,57 +148,3 @@ def _batches(job: UniversalConversion, seconds: float, rate: float) -> None:
         job.put(ours, first or second)
         if first is not None and second is not None and first.value != second.value:
             job.comment_out("`training.performance` counts:", [(f"{loader}.{key}", second)])
-
-
-class _Entry:
-    """One entry of `datasets`."""
-
-    def __init__(self, node: Node, mistakes: list[Mistake]):
-        named = node if isinstance(node.value, dict) else Node({"name": node}, node.place)
-        foreign = ForeignConfig(named, null_is_default=True)
-        foreign.values = {key: value for key, value in foreign.values.items() if value.value != {}}
-        foreign.known |= {"download_params", "process_params"}
-        name = foreign.take("name")
-        if name is None:
-            mistakes.append(Mistake(node.place, "a data set needs a `name`, that of its lhotse recipe"))
-        self.node = name or Node("?", node.place)
-        self.name = str(self.node.plain())
-        self.settings = {key: foreign.take(key) for key in _ENTRY}
-        self.options = [(key.partition(".")[2], value) for key, value in foreign.take_below("process_params")]
-        self.download = foreign.take_below("download_params")
-        """Options that only concern downloading."""
-        mistakes += foreign.unknown(f"datasets.{self.name}.", 0.6)
-
-    def put(self, job: UniversalConversion, key: str, split: str, shared: dict[str, Node | None]) -> None:
-        """Write a source of this corpus."""
-        job.put(f"{key}.type", "corpus")
-        job.put(f"{key}.name", _CORPORA.get(self.name, self.name), self.node)
-        folder = self.settings["process_params.corpus_dir"] or self.settings["download_params.target_dir"]
-        root = shared["corpus_dir"]
-        job.put(f"{key}.from", folder or f"{'./data' if root is None else root.plain()}/{self.name}")
-        job.put(f"{key}.to", self.settings["process_params.output_dir"] or shared["output_dir"])
-        job.put(f"{key}.split", {"val": "dev"}.get(split, split))  # as lhotse's recipes name it
-        download = self.settings["download_params.force_download"] or shared["force_download"]
-        job.put(f"{key}.download", download if download is not None and download.value is not False else None)
-        if job.task == "diarize":
-            job.put(f"{key}.utterances", False)
-        for option, value in self.options:
-            job.put(f"{key}.options.{option}", value)
-
-
-def _mapped(
-    job: UniversalConversion, key: str, entries: dict[str, _Entry], mistakes: list[Mistake]
-) -> Iterator[tuple[str, str, Node | None]]:
-    """(data set, split, share of it) of a dataset map."""
-    job.take(f"{key}.combine")  # what is listed together is mixed
-    for node in items_of(job.take(f"{key}.splits"), f"{key}.splits"):
-        part = ForeignConfig(node)
-        name, split, ratio = (part.take(k) for k in ("dataset_name", "split_name", "subset_ratio"))
-        if name is None or split is None:
-            mistakes.append(Mistake(node.place, f"'{key}.splits' needs a dataset_name and a split_name in each entry"))
-        elif name.value not in entries:
-            known = ", ".join(entries) or "none"
-            mistakes.append(Mistake(name.place, f"'{name.value}' is not one of the datasets: {known}"))
-        else:
-            yield str(name.value), str(split.plain()), None if ratio is None or ratio.value == 1 else ratio
-        mistakes += part.unknown(f"{key}.splits.", 0.6)

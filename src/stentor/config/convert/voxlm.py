@@ -109,8 +109,6 @@ def convert(path: Path, instruction: str | None = None) -> Converted:
     job.leave_out("Weights & Biases is off (output.use_wandb); its project:", "output.wandb_project")
     _words(job, positions, sources)
     job.leave_out_each(_UNSUPPORTED)
-    if mistakes := job.unknown():
-        raise Mistakes(mistakes)
     return job.converted(f"Converted from VoxLM's {path.name} by `stentor config convert voxlm`.")
 
 

@@ -133,14 +133,15 @@ class TransformerModel(EncoderCache):
         averaged to K speaker embeddings with the labels `pool_labels` [B, K].
 
         Returns `logits`: logits [B, T, classes] and targets; `hidden`: the encoder's states [B, T, width] before their
-        last norm, which would make all of them equally large, and lengths [B]; with `pools` `embeddings`: float32
-        [B * K, size] of length 1, and labels [B * K].
+        last norm, which would make all of them equally large, and lengths [B]; `weights`: all parameters, and the
+        lengths; with `pools` `embeddings`: float32 [B * K, size] of length 1, and labels [B * K].
         """
         states, frames = self._states(features, lengths)
         hidden = self.encoder.norm(states)
         outputs: dict[str, dict[str, Any]] = {
             "logits": {"logits": self.frame_head(hidden), "targets": targets},
             "hidden": {"hidden": states, "lengths": frames},
+            "weights": {"weights": list(self.parameters()), "lengths": frames},
         }
         if self.embedding_head is not None and pools is not None:
             pooled = pools.to(hidden.dtype) @ self.embedding_head(hidden)

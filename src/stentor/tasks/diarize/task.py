@@ -6,8 +6,8 @@ A family that supports this task has, in addition to what every family has:
 * model: `needs.classes` outputs for each frame. Its forward takes the inputs from `collate` of the processor, `targets`
   (float32 [B, T, C] or int64 [B, T], -100 for frames that are not scored) and, if speaker embeddings are scored,
   `pools` float32 [B, K, T] and `pool_labels` int64 [B, K] (-100: none). It returns the arguments of the losses by what
-  they score: `logits`, `hidden`, `embeddings` (see `Loss.scores`). For inference, `label_frames(**inputs)` returns an
-  object with `logits` [B, T, C], `embeddings` [B, T, E] or None, and `lengths` [B] in frames.
+  they score: `logits`, `hidden`, `weights`, `embeddings` (see `Loss.scores`). For inference, `label_frames(**inputs)`
+  returns an object with `logits` [B, T, C], `embeddings` [B, T, E] or None, and `lengths` [B] in frames.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Diarize(Task):
         if any(scored == "embeddings" for scored, _ in self._terms.values()):
             batch.inputs["pools"], batch.inputs["pool_labels"] = stack_pools(rows, frames)
         for term, (scored, per_frame) in self._terms.items():
-            if scored == "hidden":
+            if scored in ("hidden", "weights"):
                 batch.counts[term] = sum(len(row.scored) for row in rows)
             elif scored == "embeddings":
                 parts = self._parts(batch.inputs, evaluated)

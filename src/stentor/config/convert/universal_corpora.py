@@ -1,0 +1,198 @@
+"""Corpora of the universal pipeline: `datasets` with their parameters, and the splits to train and to evaluate on."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from stentor.config.convert.draft import ForeignConfig, items_of, number
+from stentor.config.convert.universal_data import UniversalConversion
+from stentor.config.document import Mistake, Node
+
+_MAPS = ("training.training_dataset_map", "training.validation.validation_dataset_map")
+_SOURCES = ("corpus_dir", "output_dir", "force_download")
+_CORPORA = {"voxceleb1": "voxceleb", "voxceleb2": "voxceleb", "mswild": "msdwild"}
+"""Corpora with another name here."""
+_READERS = ("msdwild", "ava_avd", "ego4d", "libriheavy_mix")
+"""Corpora without a lhotse recipe that are read as they are published."""
+_ALL_PARTS = ("auto", "all")
+_EVALUATED = ("dev", "val", "cv")
+_TESTED = ("test", "eval")
+_FOLDERS = ("process_params.corpus_dir", "download_params.target_dir", "process_params.output_dir")
+
+
+class Split(NamedTuple):
+    """A split of a data set, and the share of it that is used."""
+
+    name: str
+    split: str
+    ratio: Node | None = None
+
+
+def convert_sources(job: UniversalConversion) -> None:
+    """The sections `data.train`, `data.eval` and `data.test`."""
+    datasets = {entry.name: entry for entry in _datasets(job)}
+    train, held_out = (list(_mapped(job, key, datasets)) for key in _MAPS)
+    listed = job.checked([], items_of, job.take("training.validation.splits"), "training.validation.splits")
+    names = [str(node.plain()) for node in listed]
+    evaluated = bool(names or train or job.below("training.validation") or job.below("training.early_stopping"))
+    steps, items = job.take("training.validation.max_steps"), job.values.get("training.validation.batch_size")
+    if not datasets:
+        job.notes.append("no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make.")
+        job.put("data.train.0", {"type": "jsonl", "path": "train.jsonl"})
+        if evaluated:
+            job.put("data.eval.dev", {"type": "jsonl", "path": "dev.jsonl"})
+        job.comment_out("It limits `datasets`, which are not given:", [("training.validation.max_steps", steps)])
+        return
+    parts = [Split(name, part) for name, data in datasets.items() for part in data.parts]
+    if not train and (train := [p for p in parts if not p.split.startswith((*_EVALUATED, *_TESTED))]):
+        held_out = held_out or [part for part in parts if part.split.startswith(_EVALUATED)]
+        for part in parts:
+            if part.split.startswith(_TESTED):
+                datasets[part.name].put(job, f"data.test.{_set(part, datasets)}", part.split)
+    elif not train:
+        job.notes.append(
+            "no splits are given: data.train and data.eval take `train` and `dev`; where a corpus calls its parts "
+            "otherwise, the run says how."
+        )
+        train = [Split(name, "train") for name in datasets]
+    for i, part in enumerate(train):
+        datasets[part.name].put(job, f"data.train.{i}", part.split)
+        job.put(f"data.train.{i}.repeat", part.ratio)
+    if not held_out and evaluated:
+        held_out = [Split(name, split) for name in datasets for split in names or ["dev"]]
+    limit = job.checked(1.0, number, steps, "training.validation.max_steps")
+    limit *= job.checked(1.0, number, items, "training.validation.batch_size")
+    for part in held_out:
+        key = f"data.eval.{_set(part, datasets)}"
+        datasets[part.name].put(job, key, part.split)
+        job.put(f"{key}.limit", None if steps is None else int(limit), steps)
+    for data in datasets.values():
+        data.leave_out(job)
+
+
+def _set(part: Split, datasets: dict[str, "_DataSet"]) -> str:
+    """The name of an evaluation set."""
+    return part.split if len(datasets) == 1 else f"{part.name}-{part.split}"
+
+
+def _datasets(job: UniversalConversion) -> Iterator["_DataSet"]:
+    """The entries of `datasets`; what `global_config` says for all of them is filled in."""
+    shared = {key: job.take(f"global_config.{key}") for key in _SOURCES}
+    everywhere = [*job.take_below("global_config.download_params"), *job.take_below("global_config.process_params")]
+    for node in job.checked([], items_of, job.take("datasets"), "datasets"):
+        foreign = ForeignConfig(node if isinstance(node.value, dict) else Node({"name": node}, node.place), True)
+        foreign.values = {key: value for key, value in foreign.values.items() if value.value != {}}
+        foreign.known |= {"download_params", "process_params"}
+        name = foreign.take("name")
+        if name is None:
+            job.mistakes.append(Mistake(node.place, "a data set needs a `name`, that of its lhotse recipe"))
+            name = Node("?", node.place)
+        for key, value in everywhere:
+            foreign.values.setdefault(key.removeprefix("global_config."), value)
+        yield _DataSet(name, foreign, shared)
+        job.mistakes += foreign.unknown(f"datasets.{name.plain()}.", 0.6)
+
+
+class _DataSet:
+    """One entry of `datasets`."""
+
+    def __init__(self, name: Node, foreign: ForeignConfig, shared: dict[str, Node | None]):
+        self.node, self.name = name, str(name.plain())
+        self.ours = _CORPORA.get(self.name, self.name)
+        corpus, target, to = map(foreign.take, _FOLDERS)
+        self.to = to or shared["output_dir"]
+        root = shared["corpus_dir"]
+        self.folder = corpus or target or Node(f"{'./data' if root is None else root.plain()}/{self.name}", name.place)
+        self.force = foreign.take("download_params.force_download") or shared["force_download"]
+        self.manifests = foreign.take("manifest_dir")
+        self.download = foreign.take_below("download_params")
+        """Options that only concern downloading."""
+        self.options = {key.partition(".")[2]: value for key, value in foreign.take_below("process_params")}
+        wanted = self.options.get("dataset_parts") or dict(self.download).get("download_params.dataset_parts")
+        listed = [] if wanted is None else wanted.plain() if isinstance(wanted.value, list) else [wanted.value]
+        self.parts = [str(part) for part in listed if part not in _ALL_PARTS and self.ours != "ego4d"]
+        """Parts of the corpus that are asked for; none: all."""
+        self.known = _options_of(f"prepare_{self.ours}")
+        """Options of the lhotse recipe; None without a recipe."""
+        self.made_before = self.known is None and self.ours not in _READERS
+        """Whether there is no such corpus: manifests that were made before, as for simulated mixtures."""
+
+    def put(self, job: UniversalConversion, key: str, split: str) -> None:
+        """Write a source of this corpus."""
+        if self.made_before:
+            job.put(f"{key}.type", "manifest")
+            job.put(f"{key}.path", self._manifest("cuts", split), self.node)
+            return
+        job.put(f"{key}.type", "corpus")
+        job.put(f"{key}.name", self.ours, self.node)
+        job.put(f"{key}.from", self.folder)
+        job.put(f"{key}.to", self.to)
+        job.put(f"{key}.split", {"val": "dev"}.get(split, split))  # as lhotse's recipes name it
+        if self._is_downloaded():
+            job.put(f"{key}.download", True, self.force)
+        if job.task == "diarize":
+            job.put(f"{key}.utterances", False)
+        for option, value in self.options.items():
+            if option in (self.known or ()) and option != "dataset_parts":
+                job.put(f"{key}.options.{option}", value)
+
+    def _manifest(self, kind: str, split: str) -> str:
+        """A file of theirs for a name without a recipe."""
+        root = "./manifests" if self.to is None else self.to.plain()
+        folder = f"{root}/{self.name}" if self.manifests is None else self.manifests.plain()
+        return f"{folder}/{self.name}_{kind}_{split}.jsonl.gz"
+
+    def _is_downloaded(self) -> bool:
+        """Whether theirs would download the corpus: where its folder is missing, or if it is forced to."""
+        forced = self.force is not None and self.force.value is not False
+        missing = not Path(str(self.folder.plain())).is_dir()
+        return (forced or missing) and _options_of(f"download_{self.ours}") is not None
+
+    def leave_out(self, job: UniversalConversion) -> None:
+        """Write what no source has a key for as comments."""
+        prefix = f"datasets.{self.name}"
+        if self.made_before:
+            cuts, recordings, supervisions = (
+                self._manifest(k, "SPLIT") for k in ("cuts", "recordings", "supervisions")
+            )
+            job.notes.append(
+                f"there is no corpus {self.name}: its cuts are read. Where there are only recordings and supervisions, "
+                f"join those of each split: lhotse cut simple -r {recordings} -s {supervisions} {cuts}"
+            )
+        elif self._is_downloaded():
+            job.notes.append(f"{self.name} is downloaded to {self.folder.plain()} where it is missing, as theirs does.")
+        title = f"Only of downloading {self.name}, which `download: true` does:"
+        if _options_of(f"download_{self.ours}") is None:
+            title = f"Only of downloading {self.name}; get it from its publishers:"
+        job.comment_out(title, [(f"{prefix}.{key}", value) for key, value in self.download])
+        left = [(f"{prefix}.process_params.{k}", v) for k, v in self.options.items() if k not in (self.known or ())]
+        if "dataset_parts" in (self.known or ()):
+            title = "Parts are named by `split`:"
+            job.comment_out(title, [(f"{prefix}.process_params.dataset_parts", self.options.get("dataset_parts"))])
+        job.comment_out(f"{self.name} is read without it:", left)
+
+
+def _options_of(name: str) -> set[str] | None:
+    """Options of a function of lhotse's recipes; None if there is no such function."""
+    import lhotse.recipes
+
+    function = vars(lhotse.recipes).get(name)
+    return None if function is None else set(inspect.signature(function).parameters)
+
+
+def _mapped(job: UniversalConversion, key: str, datasets: dict[str, _DataSet]) -> Iterator[Split]:
+    """The entries of a dataset map."""
+    job.take(f"{key}.combine")  # what is listed together is mixed
+    for node in job.checked([], items_of, job.take(f"{key}.splits"), f"{key}.splits"):
+        part = ForeignConfig(node)
+        name, split, ratio = (part.take(k) for k in ("dataset_name", "split_name", "subset_ratio"))
+        if name is None or split is None:
+            problem = f"'{key}.splits' needs a dataset_name and a split_name in each entry"
+            job.mistakes.append(Mistake(node.place, problem))
+        elif name.value not in datasets:
+            known = ", ".join(datasets) or "none"
+            job.mistakes.append(Mistake(name.place, f"'{name.value}' is not one of the datasets: {known}"))
+        else:
+            yield Split(str(name.value), str(split.plain()), None if ratio is None or ratio.value == 1 else ratio)
+        job.mistakes += part.unknown(f"{key}.splits.", 0.6)

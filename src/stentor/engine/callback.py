@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stentor.section import Choice
+from stentor.section import Choice, Effect
 
 if TYPE_CHECKING:
     from stentor.data.batch import Batch, Prediction
     from stentor.engine.trainer import Trainer
     from stentor.metrics.score import Score
+
+OBSERVES: Mapping[str, Effect] = {"*": "none"}
+"""`effects` of a callback that reports training and does not affect it."""
 
 
 class Callback(Choice):

@@ -5,22 +5,33 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stentor.errors import without_secrets
 
 
 class RunLogger:
-    """Writes the three log files of a run folder, and flushes every line so that other processes can follow."""
+    """Writes the three log files of a run folder, and flushes every line so that other processes can follow.
 
-    def __init__(self, folder: Path, main: bool, stage: str | None = None):
+    `waits`: nothing is written before `begin`, because the run may still be refused."""
+
+    def __init__(self, folder: Path, main: bool, stage: str | None = None, waits: bool = False):
         self.folder, self.main, self.stage = folder, main, stage
-        if main:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._files = {}
-            for name in ("metrics.jsonl", "events.jsonl", "log.txt"):
-                _cut_half_line(folder / name)
-                self._files[name] = (folder / name).open("a", encoding="utf-8")
+        self._files: dict[str, TextIO] = {}
+        self._waiting: list[tuple[str, str]] = []
+        if not waits:
+            self.begin()
+
+    def begin(self) -> None:
+        """Open the files and write the lines that waited for it."""
+        if not self.main or self._files:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("metrics.jsonl", "events.jsonl", "log.txt"):
+            _cut_half_line(self.folder / name)
+            self._files[name] = (self.folder / name).open("a", encoding="utf-8")
+        for name, line in self._waiting:
+            self._write(name, line)
 
     def metrics(self, row: dict[str, Any]) -> None:
         """Write a row of numbers; values that are not finite become null (JSON has no NaN)."""
@@ -60,18 +71,21 @@ class RunLogger:
             self._files[name] = path.open("a", encoding="utf-8")
 
     def close(self) -> None:
-        if self.main:
-            for file in self._files.values():
-                file.close()
+        for file in self._files.values():
+            file.close()
 
     def where(self) -> dict[str, Any]:
         """Return the fields of every row that name the stage, in runs with several stages."""
         return {"stage": self.stage} if self.stage else {}
 
     def _write(self, name: str, line: str) -> None:
-        if self.main:
-            self._files[name].write(without_secrets(line) + "\n")
-            self._files[name].flush()
+        if not self.main:
+            return
+        if not self._files:
+            self._waiting.append((name, line))
+            return
+        self._files[name].write(without_secrets(line) + "\n")
+        self._files[name].flush()
 
 
 def _cut_half_line(path: Path) -> None:

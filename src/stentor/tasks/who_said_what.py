@@ -15,13 +15,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from stentor.data.cut import Cut, uem_of
 from stentor.data.turns import numbered, turn_shares, turns_of
+from stentor.section import Effect
 from stentor.tasks.decode_checks import Checks, token_spans
 from stentor.tasks.transcribe import Transcribe
 
@@ -37,6 +38,7 @@ class WhoSaidWhat(Transcribe):
     """Speech recognition with speakers and times of turns, for models that output speakers."""
 
     type: Literal["who_said_what"] = "who_said_what"  # type: ignore[assignment]  # a kind of its own
+    effects: ClassVar[Mapping[str, Effect]] = {**Transcribe.effects, "collar": "scores"}
     hypotheses: ClassVar[tuple[str, ...]] = ()
     metric: Literal["cpwer", "tcpwer", "der", "wer", "cer"] = "cpwer"  # type: ignore[assignment]
     """Metric that selects the best checkpoint: `cpwer` counts wrong words and wrong speakers, `tcpwer` also words far

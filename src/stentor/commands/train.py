@@ -25,6 +25,7 @@ from stentor.callbacks.samples import Samples
 from stentor.commands.addresses import with_local_models
 from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
 from stentor.commands.export.verify import check_run
+from stentor.commands.run_start import EXPORT_FILES, Start
 from stentor.config.schema import Config
 from stentor.data.cut import field_of
 from stentor.data.feature_cache import FeatureCache
@@ -36,12 +37,13 @@ from stentor.engine.backend import Backend
 from stentor.engine.callback import Callback
 from stentor.engine.device import Communicator, accelerator, environment
 from stentor.engine.evaluate import EvalSet, breakdown
+from stentor.engine.restore import Origin, restore
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger, finite
 from stentor.engine.setup import TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
-from stentor.errors import ConfigError, DataError, StentorError, Stopped, without_secrets
+from stentor.errors import ConfigError, StentorError, Stopped, without_secrets
 from stentor.inference.load import TRAINING_CONFIG, check_format
 from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded
@@ -52,7 +54,7 @@ from stentor.report.report import write_report
 from stentor.section.contract import blame
 from stentor.sources.base import filter_warnings
 from stentor.tasks.transcribe import Transcribe
-from stentor.version import RUN_FORMAT, format_keys, refuse_newer
+from stentor.version import RUN_FORMAT, format_keys
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -60,8 +62,6 @@ if TYPE_CHECKING:
     from stentor.models.base import Bundle
     from stentor.tasks.base import TaskRequirements
 
-EXPORT_FILES = "export_files"
-"""Entry of results.json: hashes of the export's files, except `UNHASHED`."""
 UNHASHED = (TRAINING_CONFIG, "train_results.json", "eval_results.json", "README.md")
 """Files of an export that describe it or may be changed."""
 BASELINE_FOLDER = "before"
@@ -149,9 +149,16 @@ class Run:
     command: Sequence[str]  # command line, for results.json
 
 
-def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command: list[str] | None = None) -> Path:
+def train(
+    stages: list[Config],
+    folder: Path,
+    texts: Mapping[str, str],
+    command: list[str] | None = None,
+    resume_from: Path | None = None,
+) -> Path:
     """Run all stages into `folder` and leave the export, the results and the report there; a run that was cut off
-    resumes on where it was. `texts` are files to write beside them (config.yaml, resolved.yaml). Returns the folder."""
+    resumes where it was, and a new one starts from the checkpoint `resume_from`, if one is given. `texts` are files to
+    write beside them (config.yaml, resolved.yaml). Returns the folder."""
     if len({(c.train.device, c.train.precision) for c in stages}) > 1:
         raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
     device = accelerator(stages[0].train)
@@ -159,31 +166,26 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
     run = Run(folder, device, Communicator(device.num_processes), command or arguments())
     with contextlib.ExitStack() as stack:
         run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
-        _train_stages(stages, run, texts)
+        _train_stages(stages, run, texts, resume_from)
     return folder
 
 
-def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> None:
+def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str], resume_from: Path | None) -> None:
     folder, device = run.folder, run.device
-    resolved = folder / "resolved.yaml"
-    is_same = resolved.exists() and resolved.read_text(encoding="utf-8") == texts.get("resolved.yaml")
-    run.communicator.on_main(partial(check_run_format, folder))
-    if device.is_main_process:
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+    start: Start = run.communicator.on_main(partial(Start.of, folder, stages, resume_from))
     export: Path | None = None
     for number, config in enumerate(stages, 1):
         stage_folder = folder if number == len(stages) else folder / "stages" / str(number)
-        logger = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number))
+        accept = partial(start.accept, folder, stage_folder, texts)
+        logger = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number), accept)
+        if start.is_new:
+            logger.begin()
         if export is not None:
             config = config.model_copy(update={"model": config.model.model_copy(update={"init": str(export)})})
-        if not (is_same and run.communicator.on_main(partial(is_finished, stage_folder, logger.say))):
-            run.communicator.barrier()
-            if device.is_main_process:
-                (stage_folder / "results.json").unlink(missing_ok=True)
+        if not run.communicator.on_main(partial(start.is_finished, number, stage_folder, logger.say)):
             if len(stages) > 1:
                 logger.event("stage", stage=number, of=len(stages))
-            train_stage(config, stage_folder, run, logger, score_first=number == 1)
+            train_stage(config, stage_folder, run, logger, score_first=number == 1, origin=start.origin)
             device.free_memory()  # of the optimizers that it keeps, and with them of this stage's model
         elif number == len(stages) and device.is_main_process:
             if not (folder / "report.html").exists():
@@ -196,46 +198,11 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> N
         logger.close()
 
 
-def check_run_format(folder: Path) -> None:
-    """Raise ConfigError when a run, or a stage of it, was finished by a newer Stentor whose results this one cannot
-    read."""
-    for file in (folder / "results.json", *folder.glob("stages/*/results.json")):
-        try:
-            content = json.loads(file.read_bytes())
-        except (OSError, ValueError):  # `is_finished` deals with what is missing or damaged
-            continue
-        if isinstance(content, dict):
-            refuse_newer(file, content, RUN_FORMAT)
-
-
-def is_finished(folder: Path, say: Callable[[str], None]) -> bool:
-    """Whether a stage has its results and its export as they were written. What is damaged is set aside, to be made
-    again from the checkpoints; raises DataError when there are none."""
-    results, export = folder / "results.json", folder / "export"
-    if not results.exists():
-        return False
-    try:
-        damage = checkpoint.changed_file(export, json.loads(results.read_bytes()).get(EXPORT_FILES, {}))
-    except (ValueError, AttributeError):
-        damage = "results.json cannot be read"
-    if damage is None:
-        return True
-    if not checkpoint.existing(folder / "checkpoints"):
-        raise DataError(
-            f"The finished run {folder} is damaged ({damage}), and there is no checkpoint to make its export from. Put "
-            f"it back from a copy; or, to train again, delete {results} or choose another `name`."
-        )
-    say(f"The finished run {folder} is damaged ({damage}). Its export is made again from the checkpoints.")
-    if export.exists():
-        aside = folder / "export-damaged"
-        shutil.rmtree(aside, ignore_errors=True)
-        export.rename(aside)
-    return False
-
-
-def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score_first: bool) -> None:
+def train_stage(
+    config: Config, folder: Path, run: Run, logger: RunLogger, score_first: bool, origin: Origin | None
+) -> None:
     """Train one stage into `folder` and write its results. `score_first`: score the sets before step 1 where the config
-    asks for it."""
+    asks for it; `origin`: the checkpoint that the run branches from."""
     setup = prepare(config, logger.say)
     interpolate.check(config, setup)
     trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
@@ -247,7 +214,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
         logger.say(line)
     if score_first and wants_baseline(config):
         trainer.at_start = partial(score_baseline, trainer, setup.eval_sets, logger.folder / BASELINE_FOLDER)
-    interpolate.save_start(trainer)
+    restore(trainer, origin)
     trainer.fit()
 
     def stop() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -13,13 +14,16 @@ from stentor.errors import without_secrets
 class RunLogger:
     """Writes the three log files of a run folder, and flushes every line so that other processes can follow.
 
-    `waits`: nothing is written before `begin`, because the run may still be refused."""
+    `accept`: function that `begin` calls before anything is written, because the start may be refused until then.
+    None: it is accepted."""
 
-    def __init__(self, folder: Path, main: bool, stage: str | None = None, waits: bool = False):
+    def __init__(self, folder: Path, main: bool, stage: str | None = None, accept: Callable[[], None] | None = None):
         self.folder, self.main, self.stage = folder, main, stage
         self._files: dict[str, TextIO] = {}
         self._waiting: list[tuple[str, str]] = []
-        if not waits:
+        self._forgotten: list[tuple[int, str]] = []
+        self._accept = accept
+        if accept is None:
             self.begin()
 
     def begin(self) -> None:
@@ -27,9 +31,13 @@ class RunLogger:
         if not self.main or self._files:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self._accept is not None:
+            self._accept()
         for name in ("metrics.jsonl", "events.jsonl", "log.txt"):
             _cut_half_line(self.folder / name)
             self._files[name] = (self.folder / name).open("a", encoding="utf-8")
+        for step, name in self._forgotten:
+            self.forget_after(step, name)
         for name, line in self._waiting:
             self._write(name, line)
 
@@ -51,6 +59,9 @@ class RunLogger:
     def forget_after(self, step: int, name: str = "metrics.jsonl") -> None:
         """Atomically remove the rows of this stage after `step` from a JSONL file: a resumed run rewrites them."""
         path = self.folder / name
+        if self.main and not self._files:
+            self._forgotten.append((step, name))
+            return
         if not self.main or not path.exists():
             return
         if opened := self._files.get(name):

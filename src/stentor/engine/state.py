@@ -16,8 +16,8 @@ from stentor.engine import checkpoint, ema
 from stentor.engine.checkpoint_writer import PendingCheckpoint, assembled, write_divided
 from stentor.engine.interpolate import greedy_soup
 from stentor.engine.sharding import TensorShard, is_divided, own_shards
-from stentor.engine.tensor_files import MeanTensors, StoredTensors
-from stentor.errors import ConfigError, without_secrets
+from stentor.engine.tensor_files import MeanTensors
+from stentor.errors import without_secrets
 from stentor.section.contract import violation
 from stentor.version import EXPORT_FORMAT, format_keys
 
@@ -43,6 +43,9 @@ class TrainProgress:
     """Records with unusable audio: id -> (reason, message)."""
     seen: int = 0  # records that were read or tried
     evaluated: int = 0  # the step that was scored last
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    """Later parts of a training with other settings or data, or of another run: `from` (its first step), and `changed`
+    ({key: [before, now]}), `records` and `origin` where there are any. Older checkpoints have none."""
 
 
 @dataclass
@@ -61,8 +64,6 @@ class TrainState:
     lanes: list[Any]  # position in each shard of a stream
     audio: dict[str, str] = field(default_factory=dict)
     """Hashes of the audio of some training records, by id; older checkpoints have none."""
-    parts: list[dict[str, Any]] = field(default_factory=list)
-    """Parts of training that began with other settings or in another run: `from` (step), `changed` and `origin`."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of state.json."""
@@ -71,10 +72,10 @@ class TrainState:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TrainState:
         """Create it from the content of state.json. Raises KeyError with the name of a missing key."""
+        content = {"parts": [], "audio": {}, **content}
         progress = TrainProgress(**{f.name: content[f.name] for f in fields(TrainProgress)})
         progress.bad = {name: (reason, message) for name, (reason, message) in progress.bad.items()}
-        required = {f.name: content[f.name] for f in fields(cls) if f.name not in ("progress", "audio", "parts")}
-        return cls(progress, **required, audio=content.get("audio", {}), parts=content.get("parts", []))
+        return cls(progress, **{f.name: content[f.name] for f in fields(cls) if f.name != "progress"})
 
 
 def save(trainer: Trainer) -> None:
@@ -106,8 +107,9 @@ def save(trainer: Trainer) -> None:
 def _complete(trainer: Trainer, best: list[str], folder: Path) -> None:
     """Finish a complete checkpoint, in the background of the main process. `best`: names, best first."""
     parent = folder.parent
-    if trainer.parts and (origin := trainer.parts[-1].get("origin")):
-        checkpoint.link(Path(origin["checkpoint"]).parent, parent, best)
+    if trainer.progress.parts and (origin := trainer.progress.parts[-1].get("origin")):
+        earlier = [name for name in best if checkpoint.step_of(parent / name) <= origin["step"]]
+        checkpoint.link(Path(origin["checkpoint"]).parent, parent, earlier)
     if best and (parent / best[0]).exists():
         checkpoint.point(parent, "best", parent / best[0])
     checkpoint.prune(parent, trainer.train.keep, set(best[: trainer.train.keep_best]))
@@ -141,7 +143,6 @@ def _state_of(trainer: Trainer, optimizer: dict[str, Any]) -> TrainState:
         meter=meter,
         lanes=[lane for part in trainer.communicator.gather(lanes) for lane in part],
         audio=trainer.audio,
-        parts=trainer.parts,
     )
 
 

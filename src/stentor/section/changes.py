@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from stentor.errors import without_secrets
 from stentor.section.section import Effect, Section
 
 SHOWN = 8
@@ -69,7 +70,7 @@ def _leaves(value: Any, key: str, effect: Effect | None) -> Iterator[tuple[str, 
         for number, inner in enumerate(effective):
             yield from _leaves(inner, f"{start}{number}", effect)
     else:
-        plain = value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+        plain = value if value is None or isinstance(value, (bool, int, float)) else without_secrets(str(value))
         yield key, (plain, effect)
 
 

@@ -82,7 +82,8 @@ class Transcribe(Task):
     checks: Checks = Checks()
     """Hallucination checks, and decoding again if one fails."""
     effects: ClassVar[Mapping[str, Effect]] = dict.fromkeys(
-        ("scoring", "beams", "hotwords", "hotword_strength", "language_model", "language_model_weight", "checks"), "scores"
+        ("scoring", "beams", "hotwords", "hotword_strength", "language_model", "language_model_weight", "checks"),
+        "scores",
     )
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
     _sequence: dict[str, SequenceLoss] = PrivateAttr(default_factory=dict)

@@ -36,7 +36,7 @@ from stentor.engine import checkpoint, interpolate, state
 from stentor.engine.backend import Backend
 from stentor.engine.callback import Callback
 from stentor.engine.device import Communicator, accelerator, environment
-from stentor.engine.evaluate import EvalSet, breakdown
+from stentor.engine.evaluate import EvalSet, breakdown, metrics_row
 from stentor.engine.restore import Origin, restore
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger, finite
@@ -285,8 +285,9 @@ def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
         # `evaluate --tune` changes the config, voices come and go, and the others are written below.
         if p.is_file() and p.name not in UNHASHED and p.parent.name not in (VOICES, ".eval_results")
     }
-    write_json(export / "train_results.json", {k: results[k] for k in ("seconds", "steps", "data")})
-    write_json(export / "eval_results.json", results["eval"])
+    losses = finite({k: results[k] for k in ("epoch", "train_loss", "eval_loss")})
+    write_json(export / "train_results.json", {k: results[k] for k in ("seconds", "steps", "data")} | losses)
+    write_json(export / "eval_results.json", results["eval"] | losses)
     write_card(export, trainer.config.plain(), results)
     shutil.rmtree(scratch, ignore_errors=True)
     write_json(folder / "results.json.tmp", finite(results))
@@ -300,11 +301,13 @@ def score_sets(trainer: Trainer, folder: Path) -> dict[str, Any]:
     """Score every set and write its predictions; the entries of results.json (complete on the main process)."""
     config, eval_sets = trainer.config, trainer.setup.eval_sets
     baselines = load_baselines(config, eval_sets, trainer.folder / BASELINE_FOLDER) if trainer.main else {}
-    results: dict[str, Any] = {k: {} for k in ("eval", "by", "before", "before_by", "change")}
+    results: dict[str, Any] = {k: {} for k in ("eval", "eval_loss", "by", "before", "before_by", "change")}
     for eval_set in eval_sets:
         name = eval_set.name
-        scores, _, predictions = trainer.score(eval_set)
+        scores, means, predictions = trainer.score(eval_set)
         results["eval"][name] = {k: s.as_dict() for k, s in scores.items()}
+        if means:
+            results["eval_loss"][name] = metrics_row(trainer.losses, name, scores, means)[f"eval/{name}/loss"]
         if not trainer.main:
             continue
         if scores_by_field := breakdown(config.task, predictions, config.data.by):
@@ -315,7 +318,7 @@ def score_sets(trainer: Trainer, folder: Path) -> dict[str, Any]:
         (folder / "predictions").mkdir(parents=True, exist_ok=True)
         with (folder / "predictions" / f"{name}.jsonl").open("w", encoding="utf-8") as file:
             file.write(without_secrets("".join(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)))
-    return {k: v for k, v in results.items() if v or k == "eval"}
+    return {k: v for k, v in results.items() if v or k in ("eval", "eval_loss")}
 
 
 def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
@@ -344,6 +347,9 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
         },
         "seconds": round(progress.seconds, 1),
         "steps": progress.step,
+        "epoch": round(trainer.progress_epochs(), 4),
+        "train_loss": trainer.logger.newest("train/loss"),
+        **({"parts": progress.parts} if progress.parts else {}),
         "best": progress.best,
         "stopped": trainer.stop_reason,
         "command": command,

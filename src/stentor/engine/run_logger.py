@@ -81,6 +81,12 @@ class RunLogger:
         if opened:
             self._files[name] = path.open("a", encoding="utf-8")
 
+    def newest(self, key: str) -> Any:
+        """Return the value of `key` in the newest row of metrics of this stage that has it; None if there is none."""
+        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = (json.loads(line) for line in reversed(lines) if f'"{key}"' in line)
+        return next((row[key] for row in rows if row.get("stage") == self.stage), None)
+
     def close(self) -> None:
         for file in self._files.values():
             file.close()

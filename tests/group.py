@@ -16,7 +16,7 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     """0 when a trainer whose weights are all zero holds, after loading, what the newest checkpoint of its run holds."""
     from stentor.commands.train import prepare
     from stentor.config.load import load
-    from stentor.engine import ema, state
+    from stentor.engine import ema, restore
     from stentor.engine.backend import Backend
     from stentor.engine.device import Communicator, accelerator
     from stentor.engine.run_logger import RunLogger
@@ -44,8 +44,8 @@ def zeroed(config: Path, overrides: list[str]) -> int:
     ema.read_weights(model, StoredTensors([save_shards(zeros, "weights", shards)]))
     if any(t.count_nonzero() for t in full_tensors().values()):
         return 8
-    checkpoint = state.latest_checkpoint(trainer)
-    state.load(trainer, checkpoint)
+    checkpoint = restore.latest_checkpoint(trainer)
+    restore.load(trainer, checkpoint)
     weights, moments = (StoredTensors.of(checkpoint / "resume", kind) for kind in ("weights", "optimizer"))
     loaded, (tensors, _) = full_tensors(), backend.optimizer_state()
     same_weights = loaded.keys() == set(weights) and all(loaded[n].equal(weights.rows(n)) for n in weights)

@@ -7,7 +7,8 @@ import pytest
 
 import stentor
 from stentor.commands.export.export import export as export_model
-from stentor.commands.train import build_model, check_run_format
+from stentor.commands.run_start import check_run_format
+from stentor.commands.train import build_model
 from stentor.config.load import load, load_text
 from stentor.errors import ConfigError
 from stentor.inference.load import find_export

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
-from stentor.engine.callback import Callback
+from stentor.engine.callback import OBSERVES, Callback
 from stentor.metrics.format import MINOR, duration, figure, interval
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Console(Callback):
     """Show progress: a bar on a terminal, plain lines otherwise. Always on."""
 
     type: Literal["console"] = "console"
+    effects = OBSERVES
     priority: ClassVar[int] = 100  # after the others, so that its line comes after theirs
 
     _progress: Progress | None = PrivateAttr(None)

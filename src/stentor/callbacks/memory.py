@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import PrivateAttr
 
-from stentor.engine.callback import Callback
+from stentor.engine.callback import OBSERVES, Callback
 
 if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer
@@ -21,6 +21,7 @@ class Memory(Callback):
     """Log the memory of the main process, its loader workers and its GPU, and the GPU utilization. Always on."""
 
     type: Literal["memory"] = "memory"
+    effects = OBSERVES
 
     _seen: list[int] = PrivateAttr(default_factory=list)
     _looked: float = PrivateAttr(0.0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from stentor.engine.callback import Callback
+from stentor.engine.callback import OBSERVES, Callback
 
 if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer
@@ -16,6 +16,7 @@ class Profile(Callback):
     """Profile a few steps, into `profile/` of the run: a trace for ui.perfetto.dev and a table of operators."""
 
     type: Literal["profile"] = "profile"
+    effects = OBSERVES
     start: int = Field(10, ge=0)
     """Number of steps to skip, counted from the start of this process, because the first ones are not typical."""
     steps: int = Field(3, ge=1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, PrivateAttr
 
 from stentor.callbacks.tracking import guarded
-from stentor.engine.callback import Callback
+from stentor.engine.callback import OBSERVES, Callback
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +48,7 @@ class Samples(Callback):
     """
 
     type: Literal["samples"] = "samples"
+    effects = OBSERVES
     count: int = Field(8, ge=1)
     """Number of items of each evaluation set. They are selected by a hash of their ids: the same in every run."""
     seed: int = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PrivateAttr
 
-from stentor.engine.callback import Callback
+from stentor.engine.callback import OBSERVES, Callback
 from stentor.errors import missing_extra
 from stentor.section import Section
 
@@ -49,6 +49,7 @@ class Tracking(Callback):
     """Send metrics to TensorBoard, Weights & Biases or Trackio."""
 
     type: Literal["tracking"] = "tracking"
+    effects = OBSERVES
     tensorboard: bool = False
     """Write TensorBoard files to the folder `tensorboard` of the run."""
     wandb: WandB | None = None

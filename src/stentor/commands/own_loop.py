@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from stentor.commands.run_start import Start
 from stentor.commands.train import Run, arguments, finish, trainer_of
 from stentor.config.load import load, resolved, stage_configs
 from stentor.data.batch import Batch
-from stentor.engine import bad_records, state
+from stentor.engine import bad_records, restore, state
 from stentor.engine.device import Communicator, accelerator
 from stentor.engine.optim import factor
 from stentor.engine.run_lock import run_lock
@@ -36,21 +38,20 @@ def open_trainer(config: str | Path, overrides: Sequence[str] = ()) -> Iterator[
     if len(stage_configs(loaded)) > 1:
         raise ConfigError(f"{config} has `stages:`: use `stentor train`, or one file for each stage.")
     settings = loaded.config
-    folder = Path(settings.output) / settings.name
-    if (folder / "results.json").exists():
-        raise ConfigError(f"{folder} is finished: choose another `name`.")
-    device = accelerator(settings.train)
+    folder, device = Path(settings.output) / settings.name, accelerator(settings.train)
+    texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(settings)}
     run = Run(folder, device, Communicator(device.num_processes), arguments())
     with contextlib.ExitStack() as stack:
         run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
-        logger = RunLogger(folder, device.is_main_process)
+        start: Start = run.communicator.on_main(partial(Start.of, folder, [settings], None))
+        if run.communicator.on_main(partial(start.is_finished, 1, folder, print)):
+            raise ConfigError(f"{folder} is finished: choose another `name`.")
+        logger = RunLogger(folder, device.is_main_process, accept=partial(start.accept, folder, folder, texts))
         stack.callback(logger.close)
-        if device.is_main_process:
-            (folder / "config.yaml").write_text(loaded.text, encoding="utf-8")
-            (folder / "resolved.yaml").write_text(resolved(settings), encoding="utf-8")
         trainer = trainer_of(settings, folder, run, logger)
+        restore.restore(trainer)
         yield trainer
-        if trainer.progress.step and state.latest_checkpoint(trainer) is None:
+        if trainer.step and restore.latest_checkpoint(trainer) is None:
             trainer.save()
             state.wait_for_checkpoint(trainer)
         finish(trainer, folder, run.command)
@@ -64,8 +65,7 @@ def batches(trainer: Trainer) -> Iterator[Batch]:
     """
     if trainer.world > 1:
         raise ConfigError("A loop of your own runs in one process: use `trainer.fit()` in a group.")
-    if (folder := state.latest_checkpoint(trainer)) is not None:
-        state.load(trainer, folder)
+    restore.begin(trainer)
     trainer.model.train()
     progress = trainer.progress
     with contextlib.closing(trainer.open_loader()) as loader:

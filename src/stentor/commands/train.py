@@ -26,6 +26,7 @@ from stentor.callbacks.samples import Samples
 from stentor.commands.addresses import with_local_models
 from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
 from stentor.commands.export.verify import check_run
+from stentor.commands.run_start import EXPORT_FILES, Start
 from stentor.commands.run_summary import eval_size_lines, summary
 from stentor.config.checks import check_sections, losses_of
 from stentor.config.schema import Config
@@ -38,13 +39,14 @@ from stentor.engine import checkpoint, interpolate, state
 from stentor.engine.backend import Backend
 from stentor.engine.callback import Callback
 from stentor.engine.device import Communicator, accelerator, environment
-from stentor.engine.evaluate import EvalSet, breakdown
+from stentor.engine.evaluate import EvalSet, breakdown, metrics_row
+from stentor.engine.restore import Origin, restore
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger, finite
 from stentor.engine.setup import TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
-from stentor.errors import ConfigError, DataError, StentorError, Stopped, without_secrets
+from stentor.errors import ConfigError, StentorError, Stopped, without_secrets
 from stentor.inference.load import TRAINING_CONFIG, check_format
 from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded
@@ -55,7 +57,7 @@ from stentor.report.report import write_report
 from stentor.section.contract import blame
 from stentor.sources.base import filter_warnings
 from stentor.tasks.transcribe import Transcribe
-from stentor.version import RUN_FORMAT, format_keys, refuse_newer
+from stentor.version import RUN_FORMAT, format_keys
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -63,8 +65,6 @@ if TYPE_CHECKING:
     from stentor.models.base import Bundle
     from stentor.tasks.base import TaskRequirements
 
-EXPORT_FILES = "export_files"
-"""Entry of results.json: hashes of the export's files, except `UNHASHED`."""
 UNHASHED = (TRAINING_CONFIG, "train_results.json", "eval_results.json", "README.md")
 """Files of an export that describe it or may be changed."""
 BASELINE_FOLDER = "before"
@@ -154,9 +154,16 @@ class Run:
     command: Sequence[str]  # command line, for results.json
 
 
-def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command: list[str] | None = None) -> Path:
+def train(
+    stages: list[Config],
+    folder: Path,
+    texts: Mapping[str, str],
+    command: list[str] | None = None,
+    resume_from: Path | None = None,
+) -> Path:
     """Run all stages into `folder` and leave the export, the results and the report there; a run that was cut off
-    resumes on where it was. `texts` are files to write beside them (config.yaml, resolved.yaml). Returns the folder."""
+    resumes where it was, and a new one starts from the checkpoint `resume_from`, if one is given. `texts` are files to
+    write beside them (config.yaml, resolved.yaml). Returns the folder."""
     if len({(c.train.device, c.train.precision) for c in stages}) > 1:
         raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
     device = accelerator(stages[0].train)
@@ -164,31 +171,26 @@ def train(stages: list[Config], folder: Path, texts: Mapping[str, str], command:
     run = Run(folder, device, Communicator(device.num_processes), command or arguments())
     with contextlib.ExitStack() as stack:
         run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
-        _train_stages(stages, run, texts)
+        _train_stages(stages, run, texts, resume_from)
     return folder
 
 
-def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> None:
+def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str], resume_from: Path | None) -> None:
     folder, device = run.folder, run.device
-    resolved = folder / "resolved.yaml"
-    is_same = resolved.exists() and resolved.read_text(encoding="utf-8") == texts.get("resolved.yaml")
-    run.communicator.on_main(partial(check_run_format, folder))
-    if device.is_main_process:
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+    start: Start = run.communicator.on_main(partial(Start.of, folder, stages, resume_from))
     export: Path | None = None
     for number, config in enumerate(stages, 1):
         stage_folder = folder if number == len(stages) else folder / "stages" / str(number)
-        logger = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number))
+        accept = partial(start.accept, folder, stage_folder, texts)
+        logger = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number), accept)
+        if start.is_new:
+            logger.begin()
         if export is not None:
             config = config.model_copy(update={"model": config.model.model_copy(update={"init": str(export)})})
-        if not (is_same and run.communicator.on_main(partial(is_finished, stage_folder, logger.say))):
-            run.communicator.barrier()
-            if device.is_main_process:
-                (stage_folder / "results.json").unlink(missing_ok=True)
+        if not run.communicator.on_main(partial(start.is_finished, number, stage_folder, logger.say)):
             if len(stages) > 1:
                 logger.event("stage", stage=number, of=len(stages))
-            train_stage(config, stage_folder, run, logger, score_first=number == 1)
+            train_stage(config, stage_folder, run, logger, score_first=number == 1, origin=start.origin)
             device.free_memory()  # of the optimizers that it keeps, and with them of this stage's model
         elif number == len(stages) and device.is_main_process:
             if not (folder / "report.html").exists():
@@ -201,50 +203,15 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str]) -> N
         logger.close()
 
 
-def check_run_format(folder: Path) -> None:
-    """Raise ConfigError when a run, or a stage of it, was finished by a newer Stentor whose results this one cannot
-    read."""
-    for file in (folder / "results.json", *folder.glob("stages/*/results.json")):
-        try:
-            content = json.loads(file.read_bytes())
-        except (OSError, ValueError):  # `is_finished` deals with what is missing or damaged
-            continue
-        if isinstance(content, dict):
-            refuse_newer(file, content, RUN_FORMAT)
-
-
-def is_finished(folder: Path, say: Callable[[str], None]) -> bool:
-    """Whether a stage has its results and its export as they were written. What is damaged is set aside, to be made
-    again from the checkpoints; raises DataError when there are none."""
-    results, export = folder / "results.json", folder / "export"
-    if not results.exists():
-        return False
-    try:
-        damage = checkpoint.changed_file(export, json.loads(results.read_bytes()).get(EXPORT_FILES, {}))
-    except (ValueError, AttributeError):
-        damage = "results.json cannot be read"
-    if damage is None:
-        return True
-    if not checkpoint.existing(folder / "checkpoints"):
-        raise DataError(
-            f"The finished run {folder} is damaged ({damage}), and there is no checkpoint to make its export from. Put "
-            f"it back from a copy; or, to train again, delete {results} or choose another `name`."
-        )
-    say(f"The finished run {folder} is damaged ({damage}). Its export is made again from the checkpoints.")
-    if export.exists():
-        aside = folder / "export-damaged"
-        shutil.rmtree(aside, ignore_errors=True)
-        export.rename(aside)
-    return False
-
-
-def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score_first: bool) -> None:
+def train_stage(
+    config: Config, folder: Path, run: Run, logger: RunLogger, score_first: bool, origin: Origin | None
+) -> None:
     """Train one stage into `folder` and write its results. `score_first`: score the sets before step 1 where the config
-    asks for it."""
+    asks for it; `origin`: the checkpoint that the run branches from."""
     trainer = trainer_of(config, folder, run, logger)
     if score_first and wants_baseline(config):
         trainer.at_start = partial(score_baseline, trainer, trainer.setup.eval_sets, logger.folder / BASELINE_FOLDER)
-    interpolate.save_start(trainer)
+    restore(trainer, origin)
     trainer.fit()
 
     def stop() -> None:
@@ -311,8 +278,9 @@ def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
         # `evaluate --tune` changes the config, voices come and go, and the others are written below.
         if p.is_file() and p.name not in UNHASHED and p.parent.name not in (VOICES, ".eval_results")
     }
-    write_json(export / "train_results.json", {k: results[k] for k in ("seconds", "steps", "data")})
-    write_json(export / "eval_results.json", results["eval"])
+    losses = finite({k: results[k] for k in ("epoch", "train_loss", "eval_loss")})
+    write_json(export / "train_results.json", {k: results[k] for k in ("seconds", "steps", "data")} | losses)
+    write_json(export / "eval_results.json", results["eval"] | losses)
     write_card(export, trainer.config.plain(), results)
     shutil.rmtree(scratch, ignore_errors=True)
     write_json(folder / "results.json.tmp", finite(results))
@@ -326,11 +294,13 @@ def score_sets(trainer: Trainer, folder: Path) -> dict[str, Any]:
     """Score every set and write its predictions; the entries of results.json (complete on the main process)."""
     config, eval_sets = trainer.config, trainer.setup.eval_sets
     baselines = load_baselines(config, eval_sets, trainer.folder / BASELINE_FOLDER) if trainer.main else {}
-    results: dict[str, Any] = {k: {} for k in ("eval", "by", "before", "before_by", "change")}
+    results: dict[str, Any] = {k: {} for k in ("eval", "eval_loss", "by", "before", "before_by", "change")}
     for eval_set in eval_sets:
         name = eval_set.name
-        scores, _, predictions = trainer.score(eval_set)
+        scores, means, predictions = trainer.score(eval_set)
         results["eval"][name] = {k: s.as_dict() for k, s in scores.items()}
+        if means:
+            results["eval_loss"][name] = metrics_row(trainer.losses, name, scores, means)[f"eval/{name}/loss"]
         if not trainer.main:
             continue
         if scores_by_field := breakdown(config.task, predictions, config.data.by):
@@ -341,7 +311,7 @@ def score_sets(trainer: Trainer, folder: Path) -> dict[str, Any]:
         (folder / "predictions").mkdir(parents=True, exist_ok=True)
         with (folder / "predictions" / f"{name}.jsonl").open("w", encoding="utf-8") as file:
             file.write(without_secrets("".join(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)))
-    return {k: v for k, v in results.items() if v or k == "eval"}
+    return {k: v for k, v in results.items() if v or k in ("eval", "eval_loss")}
 
 
 def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
@@ -370,6 +340,9 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
         },
         "seconds": round(progress.seconds, 1),
         "steps": progress.step,
+        "epoch": round(trainer.progress_epochs(), 4),
+        "train_loss": trainer.logger.newest("train/loss"),
+        **({"parts": progress.parts} if progress.parts else {}),
         "best": progress.best,
         "best_metric": progress.watched.get("best"),
         "stopped": trainer.stop_reason,

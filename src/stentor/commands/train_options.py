@@ -16,6 +16,11 @@ class TrainOptions:
     config: Path = Argument("The YAML (or JSON) file of the run.")
     overrides: list[str] = Argument("Overrides, such as optim.lr=3e-4.", [], metavar="[KEY=VALUE]...")
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
+    resume_from: Path | None = Option(
+        "Checkpoint of another run (RUN/checkpoints/step-000400, or RUN for its newest) to start a new run from, with "
+        "its weights, optimizer, schedule and position in the data.",
+        local=True,
+    )
     plan_only: bool = Flag("Show parameters, batches and memory, and stop.")
     processes: int = Option("Processes on this machine: one for each GPU.", 1, min=1)
     json: Path | None = Option(
@@ -65,9 +70,8 @@ class TrainOptions:
 
         run_folder = as_path(loaded.config.output) / loaded.config.name
         with located(loaded.root), local_run(run_folder) as folder:
-            train_stages(
-                stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
-            )
+            texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
+            train_stages(stage_configs(loaded), folder, texts, resume_from=self.resume_from)
         return None
 
 

@@ -1,6 +1,7 @@
 """Schema of the whole config, which is composed of sections defined next to the code that they configure."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import model_validator
 
@@ -12,7 +13,7 @@ from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
 from stentor.losses.sequence import sequence_terms
 from stentor.models.base import Family
-from stentor.section import ConfigConflict, Section
+from stentor.section import ConfigConflict, Effect, Section
 from stentor.tasks.base import Task
 
 
@@ -45,6 +46,8 @@ class Config(Section):
     """Rounds of `stentor improve` with pseudo-labels and synthetic speech. Null: none."""
     stages: list[dict[str, Any]] | None = None
     """Training stages: overrides of the run file. Each stage starts from the export of the previous one."""
+    effects: ClassVar[Mapping[str, Effect]] = dict.fromkeys(("name", "output", "prepare", "improve", "stages"), "none")
+    # What is prepared is compared as data, and each stage as a config of its own.
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Config":

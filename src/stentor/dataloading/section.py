@@ -1,11 +1,12 @@
 """Section `data:`: which records, mixed how, in batches of what size."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from stentor.data.augment import Augment
-from stentor.section import ConfigConflict, Section
+from stentor.section import ConfigConflict, Effect, Section
 from stentor.sources.base import Source
 
 
@@ -73,6 +74,10 @@ class Data(Section):
     """Number of batches that each worker prepares in advance."""
     eval_batch_tokens: int | None = Field(None, ge=1)
     """`batch_tokens` for evaluation. Null: the same as for training."""
+    effects: ClassVar[Mapping[str, Effect]] = {
+        **dict.fromkeys(("workers", "prefetch", "max_bad", "eval_batch_tokens"), "none"),
+        **dict.fromkeys(("test", "by"), "scores"),
+    }
 
     @model_validator(mode="after")
     def _weights(self) -> "Data":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stentor.section import Choice
+from stentor.section import Choice, Effect
 
 if TYPE_CHECKING:
     from torch import nn
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from stentor.engine.setup import RunConfig
     from stentor.engine.trainer import Trainer
     from stentor.metrics.score import Direction, Score
+
+OBSERVES: Mapping[str, Effect] = {"*": "none"}
+"""`effects` of a callback that reports training and does not affect it."""
 
 
 class Callback(Choice):

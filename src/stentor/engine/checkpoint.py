@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from stentor.data.system import sync
@@ -142,6 +142,7 @@ def _refused(path: Path, error: OSError) -> StentorError:
 
 def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
     """Return the newest undamaged checkpoint, and report damaged ones that are skipped. None if there is none yet.
+    Nothing is changed on disk.
 
     Raises ConfigError for one of a newer Stentor, and DataError if all are damaged.
     """
@@ -155,10 +156,6 @@ def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
         refuse_newer(folder / META, meta, CHECKPOINT_FORMAT, "format", also)
         for other, problem in damaged.items():
             say(f"Checkpoint {other.name} is damaged ({problem}); falling back to the one before.")
-            aside = other.with_name(f"damaged-{other.name}")
-            shutil.rmtree(aside, ignore_errors=True)
-            os.rename(other, aside)
-        point(parent, "latest", folder)
         return folder
     if damaged:
         problems = "; ".join(f"{folder.name}: {problem}" for folder, problem in damaged.items())
@@ -167,6 +164,34 @@ def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
             f"a copy; or, to start again at step 0, delete {parent} or choose another `name`."
         )
     return None
+
+
+def link(source: Path, parent: Path, names: Iterable[str]) -> None:
+    """Link or copy the checkpoints of these names from the checkpoints of another run, where they are and `parent` has
+    none. Files of a checkpoint are never changed, so the two runs can share them."""
+    for name in names:
+        target, temporary = parent / name, parent / f".{name}.tmp"
+        if (source / name / META).is_file() and not target.exists():
+            with contextlib.suppress(OSError):  # a lost one is reported where it is used
+                shutil.copytree(source / name, temporary, copy_function=_link)
+                os.rename(temporary, target)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
+def set_aside_after(folder: Path) -> None:
+    """Rename the checkpoints that are newer than the newest undamaged one, and let `latest` name that."""
+    for other in existing(folder.parent, complete=False):
+        if step_of(other) > step_of(folder):
+            aside = other.with_name(f"damaged-{other.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(other, aside)
+    point(folder.parent, "latest", folder)
 
 
 def point(parent: Path, name: str, target: Path) -> None:

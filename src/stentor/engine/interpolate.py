@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from stentor.data.atomic_write import atomic_path
 from stentor.engine import checkpoint, ema
 from stentor.engine.checkpoint_writer import write_divided
@@ -88,24 +90,24 @@ def _check_sets(section: Interpolate, evals: Sequence[str], tests: Sequence[str]
                 )
 
 
-def save_start(trainer: Trainer) -> None:
-    """Write the initial weights if `train.interpolate` needs them. Called on all ranks before training."""
+def initial_weights(trainer: Trainer) -> dict[str, Tensor] | None:
+    """Return a copy of the initial weights if `train.interpolate` needs them and they are not stored yet. Called on all
+    ranks before a checkpoint is loaded."""
     if trainer.train.interpolate is None:
-        return
+        return None
     folder = trainer.checkpoints / START
     # Those of an earlier attempt are only valid if training resumes from one of its checkpoints.
     resumes = trainer.communicator.on_main(lambda: folder.is_dir() and any(trainer.checkpoints.glob("step-*")))
-    if not resumes:
-        _write(trainer, folder)
+    return None if resumes else {n: t.clone() for n, t in ema.trained_tensors(trainer.bundle.model).items()}
 
 
-def _write(trainer: Trainer, folder: Path) -> None:
-    """Write the trained tensors of the model. Called on all ranks. Raises StentorError for errors of the disk."""
+def write_weights(trainer: Trainer, folder: Path, weights: dict[str, Tensor]) -> None:
+    """Write trained tensors of the model. Called on all ranks. Raises StentorError for errors of the disk."""
     model = trainer.bundle.model
     temporary, error = folder.with_name(f".{folder.name}.tmp"), None
     trainer.communicator.on_main(lambda: shutil.rmtree(temporary, ignore_errors=True))
     try:
-        shards = own_shards(ema.trained_tensors(model), {name for name, _ in model.named_buffers()})
+        shards = own_shards(weights, {name for name, _ in model.named_buffers()})
         write_divided(temporary, shards, trainer.rank, trainer.communicator.world)
     except Exception as caught:
         if not checkpoint.is_of_disk(caught):
@@ -140,7 +142,7 @@ def interpolate(trainer: Trainer) -> dict[str, Any] | None:
     if section is None:
         return None
     model, folder = trainer.bundle.model, trainer.checkpoints / "tuned"
-    _write(trainer, folder)
+    write_weights(trainer, folder, ema.trained_tensors(model))
     start, tuned = (StoredTensors.of(f, "divided") for f in (trainer.checkpoints / START, folder))
 
     def assign(ratio: float) -> None:

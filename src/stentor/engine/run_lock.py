@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stentor.data.storage import name_of, upload
 from stentor.data.system import lock, stop_this_process
@@ -51,10 +51,20 @@ def run_lock(folder: Path) -> Iterator[None]:
         except OSError:
             yield
             return
+        file.seek(0)
+        before = file.read()
+        _write_lock(file, f"\n{_this_process()}\n")
+        try:
+            yield
+        finally:  # a refused start leaves the run folder unchanged
+            _write_lock(file, before)
+
+
+def _write_lock(file: TextIO, text: str) -> None:
+    with contextlib.suppress(OSError):  # on a full disk
         file.truncate(0)
-        file.write(f"\n{_this_process()}\n")
+        file.write(text)
         file.flush()
-        yield
 
 
 def _this_process() -> str:

@@ -4,23 +4,42 @@ import contextlib
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stentor.errors import without_secrets
 
 
 class RunLogger:
-    """Writes the three log files of a run folder, and flushes every line so that other processes can follow."""
+    """Writes the three log files of a run folder, and flushes every line so that other processes can follow.
 
-    def __init__(self, folder: Path, main: bool, stage: str | None = None):
+    `accept`: function that `begin` calls before anything is written, because the start may be refused until then.
+    None: it is accepted."""
+
+    def __init__(self, folder: Path, main: bool, stage: str | None = None, accept: Callable[[], None] | None = None):
         self.folder, self.main, self.stage = folder, main, stage
-        if main:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._files = {}
-            for name in ("metrics.jsonl", "events.jsonl", "log.txt"):
-                _cut_half_line(folder / name)
-                self._files[name] = (folder / name).open("a", encoding="utf-8")
+        self._files: dict[str, TextIO] = {}
+        self._waiting: list[tuple[str, str]] = []
+        self._forgotten: list[tuple[int, str]] = []
+        self._accept = accept
+        if accept is None:
+            self.begin()
+
+    def begin(self) -> None:
+        """Open the files and write the lines that waited for it."""
+        if not self.main or self._files:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self._accept is not None:
+            self._accept()
+        for name in ("metrics.jsonl", "events.jsonl", "log.txt"):
+            _cut_half_line(self.folder / name)
+            self._files[name] = (self.folder / name).open("a", encoding="utf-8")
+        for step, name in self._forgotten:
+            self.forget_after(step, name)
+        for name, line in self._waiting:
+            self._write(name, line)
 
     def metrics(self, row: dict[str, Any]) -> None:
         """Write a row of numbers; values that are not finite become null (JSON has no NaN)."""
@@ -40,6 +59,9 @@ class RunLogger:
     def forget_after(self, step: int, name: str = "metrics.jsonl") -> None:
         """Atomically remove the rows of this stage after `step` from a JSONL file: a resumed run rewrites them."""
         path = self.folder / name
+        if self.main and not self._files:
+            self._forgotten.append((step, name))
+            return
         if not self.main or not path.exists():
             return
         if opened := self._files.get(name):
@@ -59,19 +81,28 @@ class RunLogger:
         if opened:
             self._files[name] = path.open("a", encoding="utf-8")
 
+    def newest(self, key: str) -> Any:
+        """Return the value of `key` in the newest row of metrics of this stage that has it; None if there is none."""
+        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = (json.loads(line) for line in reversed(lines) if f'"{key}"' in line)
+        return next((row[key] for row in rows if row.get("stage") == self.stage), None)
+
     def close(self) -> None:
-        if self.main:
-            for file in self._files.values():
-                file.close()
+        for file in self._files.values():
+            file.close()
 
     def where(self) -> dict[str, Any]:
         """Return the fields of every row that name the stage, in runs with several stages."""
         return {"stage": self.stage} if self.stage else {}
 
     def _write(self, name: str, line: str) -> None:
-        if self.main:
-            self._files[name].write(without_secrets(line) + "\n")
-            self._files[name].flush()
+        if not self.main:
+            return
+        if not self._files:
+            self._waiting.append((name, line))
+            return
+        self._files[name].write(without_secrets(line) + "\n")
+        self._files[name].flush()
 
 
 def _cut_half_line(path: Path) -> None:

@@ -1,11 +1,12 @@
 """The sections `optim:`, `schedule:` and `train:`."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from stentor.metrics.score import Direction
-from stentor.section import ConfigConflict, Section
+from stentor.section import ConfigConflict, Effect, Section
 
 
 class ParameterGroup(Section):
@@ -163,6 +164,11 @@ class Train(Section):
     find_unused: bool = False
     """Let DDP look for parameters without a gradient (slower; for models that use only some parameters per batch)."""
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("steps", "epochs"),)
+    effects: ClassVar[Mapping[str, Effect]] = {
+        **dict.fromkeys(("device", "shard", "compile", "find_unused", "dry_run"), "none"),
+        **dict.fromkeys(("log_every", "save_every", "keep", "max_skipped"), "none"),
+        **dict.fromkeys(("use", "interpolate"), "scores"),
+    }
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Train state: the content of a checkpoint besides tensors, and saving and restoring a trainer."""
+"""Train state: the content of a checkpoint besides tensors, and saving it. `engine/restore.py` restores it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stentor.engine import checkpoint, ema
 from stentor.engine.checkpoint_writer import PendingCheckpoint, assembled, write_divided
 from stentor.engine.interpolate import greedy_soup
 from stentor.engine.sharding import TensorShard, is_divided, own_shards
-from stentor.engine.tensor_files import MeanTensors, StoredTensors
-from stentor.errors import ConfigError, without_secrets
+from stentor.engine.tensor_files import MeanTensors
+from stentor.errors import without_secrets
 from stentor.section.contract import violation
 from stentor.version import EXPORT_FORMAT, format_keys
 
@@ -45,6 +45,9 @@ class TrainProgress:
     evaluated: int = 0  # the step that was scored last
     watched: dict[str, str | None] = field(default_factory=dict)
     """Metrics by which `best` is ranked and the plateau schedule decides; empty in older checkpoints."""
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    """Later parts of a training with other settings or data, or of another run: `from` (its first step), and `changed`
+    ({key: [before, now]}), `records` and `origin` where there are any. Older checkpoints have none."""
 
 
 @dataclass
@@ -72,11 +75,10 @@ class TrainState:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TrainState:
         """Create it from the content of state.json. Raises KeyError with the name of a missing key."""
-        kept = {f.name: content[f.name] for f in fields(TrainProgress) if f.name != "watched"}
-        progress = TrainProgress(**kept, watched=content.get("watched", {}))
+        content = {"parts": [], "watched": {}, "audio": {}, **content}
+        progress = TrainProgress(**{f.name: content[f.name] for f in fields(TrainProgress)})
         progress.bad = {name: (reason, message) for name, (reason, message) in progress.bad.items()}
-        required = {f.name: content[f.name] for f in fields(cls) if f.name not in ("progress", "audio")}
-        return cls(progress, **required, audio=content.get("audio", {}))
+        return cls(progress, **{f.name: content[f.name] for f in fields(cls) if f.name != "progress"})
 
 
 def save(trainer: Trainer) -> None:
@@ -108,6 +110,9 @@ def save(trainer: Trainer) -> None:
 def _complete(trainer: Trainer, best: list[str], folder: Path) -> None:
     """Finish a complete checkpoint, in the background of the main process. `best`: names, best first."""
     parent = folder.parent
+    if trainer.progress.parts and (origin := trainer.progress.parts[-1].get("origin")):
+        earlier = [name for name in best if checkpoint.step_of(parent / name) <= origin["step"]]
+        checkpoint.link(Path(origin["checkpoint"]).parent, parent, earlier)
     if best and (parent / best[0]).exists():
         checkpoint.point(parent, "best", parent / best[0])
     checkpoint.prune(parent, trainer.train.keep, set(best[: trainer.train.keep_best]))
@@ -151,96 +156,6 @@ def _callback_state(callback: Callback) -> dict[str, Any]:
     except (TypeError, ValueError):
         raise violation(callback, "state_dict", "return JSON-serialisable data", state) from None
     return state
-
-
-def load(trainer: Trainer, folder: Path) -> None:
-    """Load a checkpoint into the trainer. Raises ConfigError if it belongs to another model or other data."""
-    resume = folder / "resume"
-    try:
-        state = TrainState.from_dict(json.loads((resume / "state.json").read_text()))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{resume / 'state.json'} was not written by this version of Stentor ({error} is missing or invalid): "
-            "resume with the version that wrote it, or start a new run under another `name` with `model.init` set to "
-            f"{folder / 'export'}."
-        ) from None
-    if state.fingerprint != trainer.fingerprint:
-        raise ConfigError(
-            f"The training data or its batching differs from that of {folder}, so its position in the data is not "
-            "valid. Restore the data settings, or start a new run under another `name` (with `model.init` set to "
-            f"{folder / 'export'} to continue from these weights)."
-        )
-    weights = StoredTensors.of(resume, "weights")
-    try:
-        if missing := set(ema.trained_tensors(trainer.bundle.model)) - set(weights):
-            raise KeyError(min(missing))
-        ema.read_weights(trainer.bundle.model, weights)
-    except (KeyError, ValueError) as error:
-        raise ConfigError(
-            f"The checkpoint {folder} belongs to another model ({error}). Restore the `model:` section, or start a "
-            "new run under another `name`."
-        ) from None
-    if state.optim != trainer.config.optim.type:
-        raise ConfigError(
-            f"The checkpoint {folder} has the state of optim.type {state.optim}, not {trainer.config.optim.type}. "
-            "Restore it, or start a new run under another `name`."
-        )
-    trainer.backend.load_optimizer_state(StoredTensors.of(resume, "optimizer"), state.optimizer)
-    if trainer.ema is not None:  # a new average starts with the current weights
-        trainer.ema.load(ema.exported_weights(folder))
-    _restore(trainer, state)
-    _warn_of_changed_audio(trainer, state.audio)
-    trainer.logger.forget_after(trainer.step)
-    done = " No step is left: changed settings do not change weights." if trainer.step == trainer.total_steps else ""
-    trainer.say(f"Resuming from step {trainer.step} of {trainer.total_steps} ({folder.name}).{done}")
-
-
-def _restore(trainer: Trainer, state: TrainState) -> None:
-    trainer.progress = state.progress
-    if isinstance(trainer.batch_sampler, ShardedStream):
-        trainer.batch_sampler.resume_at(state.lanes)
-    for reason, message in state.progress.bad.values():
-        trainer.dropped.add(reason, message)
-    trainer.meter.load_state_dict(state.meter, trainer.main)
-    trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor = state.plateau
-    if state.scaler and trainer.accelerator.scaler:
-        trainer.accelerator.scaler.load_state_dict(state.scaler)
-    for number, callback in enumerate(trainer.callbacks):
-        if (callback_state := state.callbacks.get(f"{number}-{callback.type}")) is not None:
-            callback.load_state_dict(callback_state)
-    _keep_step_size(trainer, state.batches_per_step)
-
-
-def _warn_of_changed_audio(trainer: Trainer, before: dict[str, str]) -> None:
-    both = before.keys() & trainer.audio.keys()
-    if changed := sorted(name for name in both if before[name] != trainer.audio[name]):
-        trainer.event("changed_audio", ids=changed, sampled=len(both))
-        named = ", ".join(changed[:5]) + (" ..." if len(changed) > 5 else "")
-        trainer.say(
-            f"Warning: the audio of {len(changed)} of {len(both)} sampled training records has changed since this run "
-            f"started ({named}). Training continues with the new audio; to train on it from the start, choose another "
-            "`name`."
-        )
-
-
-def _keep_step_size(trainer: Trainer, before: int) -> None:
-    """Adjust the accumulation after a change of the number of processes, to keep the batches per step."""
-    if before == trainer.batches_per_step:
-        return
-    if before % trainer.world == 0:
-        trainer.accumulate = before // trainer.world
-        trainer.say(f"Keeping {before} batches per step: accumulating {trainer.accumulate} on each process.")
-    else:
-        trainer.say(
-            f"A step had {before} batches; from now on, with {trainer.world} processes, it has "
-            f"{trainer.batches_per_step}."
-        )
-
-
-def latest_checkpoint(trainer: Trainer) -> Path | None:
-    """Return the newest undamaged checkpoint, the same on all ranks."""
-    folder: Path | None = trainer.communicator.on_main(lambda: checkpoint.newest_good(trainer.checkpoints, trainer.say))
-    return folder
 
 
 def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> None:

@@ -16,7 +16,7 @@ from stentor.data.audio_key import SAMPLE, audio_hashes
 from stentor.data.batch import Batch, Prediction
 from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.dataloading.loader import BatchDataset, batches
-from stentor.engine import bad_records, state
+from stentor.engine import bad_records, restore, state
 from stentor.engine.backend import Backend
 from stentor.engine.checkpoint_writer import CheckpointWriter
 from stentor.engine.device import Communicator, give_back_memory
@@ -74,6 +74,7 @@ class Trainer:
         self.steering = Steering(config, setup.losses)
         self.meter = MetricAccumulator(setup.losses, self.device, communicator)
         self.progress = state.TrainProgress()
+        self.restored: restore.Restored | None = None
         self.accumulate = self.train.accumulate
         self.lr = 0.0
         self.extra: dict[str, Any] = {}
@@ -157,15 +158,13 @@ class Trainer:
 
     def fit(self) -> None:
         """Train to the end. Raises Stopped after a signal, DataError for too much bad data, StentorError otherwise."""
-        folder = state.latest_checkpoint(self)
-        if folder is not None:
-            state.load(self, folder)
-        else:
-            self.logger.forget_after(-1)  # rows of a run that was killed before its first checkpoint
+        if self.restored is None:
+            restore.restore(self)
         error: BaseException | None = None
         with on_signal(self._ask_to_stop):  # after the current step
             try:
                 self._call("on_start")
+                restore.begin(self)
                 if self.step and self.progress.evaluated != self.step and self._evaluation_due():
                     self.evaluate()  # a signal came before this evaluation
                     self.save()

@@ -9,7 +9,7 @@ must pickle.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from stentor.data.cut import Cut
 from stentor.errors import ConfigError
 from stentor.models.contracts import Capabilities, Processor, Recognizer
-from stentor.section import Choice
+from stentor.section import Choice, Effect
 from stentor.section.contract import place
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class Family(Choice):
     init: str | None = None
     """Stentor export (a folder) to start from. Null: start from scratch, or from the pretrained base."""
 
+    effects: ClassVar[Mapping[str, Effect]] = {"gradient_checkpointing": "none"}
     wrap_layers: ClassVar[tuple[str, ...]] = ()
     """Class names of the layers that FSDP2 shards one by one, where they are not those of pretrained parts. Empty: the
     engine refuses to shard, with a sentence."""

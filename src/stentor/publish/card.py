@@ -96,6 +96,7 @@ def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str, fold
         parts += _changes(results) + _groups(results)
     parts += how_to_use(config, folder)
     parts += ["## Training data", _data(config, results), "## Training", _training(config, results)]
+    parts += _parts(results)
     parts += ["## Limits", "\n".join(f"* {line}" for line in _limits(config, results))]
     return "\n\n".join(parts) + "\n"
 
@@ -290,7 +291,8 @@ def _training(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     optim = config.get("optim") or {}
     sentence = [f"{results['steps']:,} optimizer steps"] if results.get("steps") else []
     if optim.get("type"):
-        sentence.append(f"{optim['type']} with a peak learning rate of {optim['lr']:g}")
+        last = " in the last part" if results.get("parts") else ""
+        sentence.append(f"{optim['type']} with a peak learning rate of {optim['lr']:g}{last}")
     if results.get("seconds"):
         on = environment.get("gpu") or environment.get("processor")
         sentence.append(f"{duration(results['seconds'])}" + (f" on {on}" if on else ""))
@@ -299,6 +301,34 @@ def _training(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     text = "; ".join(sentence) + "." if sentence else ""
     text += " Everything else is in `training_config.json`."
     return text + (f" Made with {used}." if used else "")
+
+
+def _parts(results: Mapping[str, Any]) -> list[str]:
+    """A list of the parts of a training that went on with other settings or data, or in another run."""
+    later = results.get("parts") or []
+    if not later:
+        return []
+    first = {key: pair[0] for part in reversed(later) for key, pair in part.get("changed", {}).items()}
+    texts = ["; ".join(f"{plain(key)} {_setting(value)}" for key, value in first.items()) or "the first settings"]
+    for part in later:
+        lines = (
+            [f"from step {part['origin']['step']} of the run {plain(part['origin']['run'])}"]
+            if "origin" in part
+            else []
+        )
+        lines += [f"{plain(k)} {_setting(a)} -> {_setting(b)}" for k, (a, b) in part.get("changed", {}).items()]
+        texts.append("; ".join([*lines, *([f"data: {plain(part['records'])}"] if "records" in part else [])]))
+    starts = [1, *(part["from"] for part in later)]
+    ends = [*(start - 1 for start in starts[1:]), results["steps"]]
+    lines = [f"* steps {start:,} to {end:,}: {text}" for start, end, text in zip(starts, ends, texts)]
+    return ["It was trained in parts with different settings:", "\n".join(lines)]
+
+
+def _setting(value: Any) -> str:
+    """A value of a setting; of a path its last part, because the rest is about the trainer's machine."""
+    if isinstance(value, str) and Path(value).is_absolute():
+        value = Path(value).name
+    return "none" if value is None else plain(f"{value:g}" if isinstance(value, float) else str(value))
 
 
 def _limits(config: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:

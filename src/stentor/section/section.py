@@ -14,7 +14,7 @@ import pkgutil
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin
 
@@ -32,6 +32,9 @@ from pydantic_core import PydanticCustomError
 from stentor.errors import ConfigError
 from stentor.section.contract import check_class, file_of
 
+Effect = Literal["none", "scores"]
+"""Effect of a setting that does not affect the trained weights: none on any result, or on the scoring and the export
+after the last step alone."""
 CHOICE = "x-choice"
 """Marks a choice in pydantic's JSON schema; `reference.json_schema` puts its kinds there."""
 
@@ -53,6 +56,9 @@ class Section(BaseModel):
 
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Groups of mutually exclusive keys, as written in a file: an override of one replaces the others."""
+    effects: ClassVar[Mapping[str, Effect]] = {}
+    """Keys that do not affect the trained weights, as written in a file; `*` stands for all. They can be changed when
+    nothing is left to train."""
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Like pydantic's method; storage URLs become strings."""

@@ -26,6 +26,7 @@ from stentor.losses.sequence import SequenceLoss, sequence_terms
 from stentor.losses.token import CrossEntropy
 from stentor.metrics.score import Direction, Score
 from stentor.models.contracts import GenerationOutput, Recognizer
+from stentor.section import Effect
 from stentor.tasks.base import Task
 from stentor.tasks.decode_checks import Checks, compression_ratio, token_spans, word_confidences
 from stentor.text.normalize import Normalizer
@@ -80,6 +81,10 @@ class Transcribe(Task):
     """Weight of the language model's log-probability of a token, relative to the recogniser's."""
     checks: Checks = Checks()
     """Hallucination checks, and decoding again if one fails."""
+    effects: ClassVar[Mapping[str, Effect]] = dict.fromkeys(
+        ("scoring", "beams", "hotwords", "hotword_strength", "language_model", "language_model_weight", "checks"),
+        "scores",
+    )
     hypotheses: ClassVar[tuple[str, ...]] = ("best", "sampled")
     _sequence: dict[str, SequenceLoss] = PrivateAttr(default_factory=dict)
     """The sequence loss among the terms."""

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from stentor.data.cut import Cut, uem_of
 from stentor.data.turns import numbered, turn_shares, turns_of
+from stentor.section import Effect
 from stentor.tasks.decode_checks import Checks, token_spans
 from stentor.tasks.transcribe import Transcribe
 
@@ -38,6 +39,7 @@ class WhoSaidWhat(Transcribe):
     """Speech recognition with speakers and times of turns, for models that output speakers."""
 
     type: Literal["who_said_what"] = "who_said_what"  # type: ignore[assignment]  # a kind of its own
+    effects: ClassVar[Mapping[str, Effect]] = {**Transcribe.effects, "collar": "scores"}
     hypotheses: ClassVar[tuple[str, ...]] = ()
     metric: Literal["cpwer", "tcpwer", "der", "wer", "cer"] = "cpwer"  # type: ignore[assignment]
     """Metric that selects the best checkpoint: `cpwer` counts wrong words and wrong speakers, `tcpwer` also words far

@@ -25,7 +25,7 @@ from stentor.errors import ConfigError
 from stentor.losses.hidden import anchors
 from stentor.metrics.score import Direction, Score
 from stentor.models.base import TaskRequirements
-from stentor.section import ConfigConflict
+from stentor.section import ConfigConflict, Effect
 from stentor.tasks.base import Task
 from stentor.tasks.diarize.labels.base import Labels
 from stentor.tasks.diarize.labels.speaker import SpeakerLabels
@@ -69,6 +69,7 @@ class Diarize(Task):
     windows: Windows = Windows()
     """Windows of a recording, decisions and clustering of speakers, in evaluation and inference."""
 
+    effects: ClassVar[Mapping[str, Effect]] = {"windows": "scores"}
     any_length: ClassVar[bool] = True
     _terms: dict[str, tuple[str, bool]] = PrivateAttr(default_factory=dict)  # what each scores, whether per frame
 

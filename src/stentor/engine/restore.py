@@ -1,0 +1,253 @@
+"""Restoring: a trainer takes over a checkpoint, of its own run to resume or of another run to branch from.
+
+Nothing is written before `begin`, so that a start that is refused leaves the run folder unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from stentor.dataloading.stream_shards import ShardedStream
+from stentor.engine import checkpoint, ema, interpolate
+from stentor.engine.record_list import changed_records, write_records
+from stentor.engine.state import TrainState, save
+from stentor.engine.tensor_files import StoredTensors
+from stentor.errors import ConfigError, without_secrets
+from stentor.section.changes import Change, affecting_weights, changes, listed
+from stentor.version import FORMAT_KEY, VERSION_KEY
+
+if TYPE_CHECKING:
+    from stentor.engine.trainer import Trainer
+
+TRAINING_CONFIG = "export/training_config.json"
+"""File of a checkpoint with the config that it was trained with."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A checkpoint of another run that a run starts from."""
+
+    folder: Path
+    run: str
+    """Name of that run."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is recorded of it in checkpoints and results.json."""
+        meta = self.folder / checkpoint.META
+        step = json.loads(meta.read_text())["step"]
+        return {"run": self.run, "step": step, "checkpoint": str(self.folder), "hash": checkpoint.hash_of(meta)}
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The checkpoint that a trainer was restored from: of its own run, or of another one."""
+
+    own: Path | None
+    origin: Origin | None
+    initial: dict[str, Tensor] | None
+    """Weights from before the first step, if `begin` has to store them."""
+
+
+def restore(trainer: Trainer, origin: Origin | None = None) -> None:
+    """Load the newest undamaged checkpoint of the run or, if it has none, that of `origin`. Called on all ranks. Raises
+    ConfigError if it does not fit the config, or if settings have changed and no step is left."""
+    own, initial = latest_checkpoint(trainer), interpolate.initial_weights(trainer)
+    folder = own or (origin.folder if origin else None)
+    trainer.restored = Restored(own, None if own else origin, initial)
+    found = load(trainer, folder, None if own else origin) if folder else []
+    # Without a checkpoint there are rows of a run that was killed before its first one.
+    trainer.logger.forget_after(-1 if own is None else trainer.step)
+    if folder is None:
+        return
+    if trainer.step < trainer.total_steps or not (affecting_weights(found) or trainer.restored.origin):
+        return
+    effective = affecting_weights(found)
+    unit = "train.steps" if trainer.train.steps is not None else "train.epochs"
+    what = f"settings have changed ({listed(effective)}), but " if effective else ""
+    more = f"raise `{unit}`, so that there are more than {trainer.step} steps"
+    here = f"{more}, here or in a branch (another `name` with `--resume-from {folder}`)" if own else more
+    raise ConfigError(
+        f"{folder} is at step {trainer.step} of {trainer.total_steps}: {what}nothing is left to train. Nothing was "
+        f"written. To train from the start, choose another `name`{'' if own else ' without --resume-from'}; to "
+        f"continue from these weights, {here}."
+    )
+
+
+def begin(trainer: Trainer) -> None:
+    """Write to the run folder for the first time: the start is accepted. Called on all ranks."""
+    assert trainer.restored is not None
+    restored, own = trainer.restored, trainer.restored.own
+    trainer.logger.begin()
+    if trainer.main:
+        if own is not None:
+            checkpoint.set_aside_after(own)
+        write_records(trainer.checkpoints, trainer.setup.train_data)
+    if restored.initial is not None:
+        interpolate.write_weights(trainer, trainer.checkpoints / interpolate.START, restored.initial)
+    if restored.origin is not None:
+        save(trainer)  # from then on the branch does not need the other run
+    trainer.restored = Restored(own, restored.origin, None)
+
+
+def latest_checkpoint(trainer: Trainer) -> Path | None:
+    """Return the newest undamaged checkpoint, the same on all ranks."""
+    folder: Path | None = trainer.communicator.on_main(lambda: checkpoint.newest_good(trainer.checkpoints, trainer.say))
+    return folder
+
+
+def changed_settings(trainer: Trainer, folder: Path) -> list[Change]:
+    """Return what differs between the settings that a checkpoint was trained with and those of the trainer."""
+    before = json.loads((folder / TRAINING_CONFIG).read_text(encoding="utf-8"))
+    return changes({k: v for k, v in before.items() if k not in (FORMAT_KEY, VERSION_KEY)}, trainer.config)
+
+
+def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> list[Change]:
+    """Load a checkpoint into the trainer, as a branch if it is that of `origin`. Returns the changed settings. Raises
+    ConfigError if it belongs to another model, or without `origin` to other data."""
+    resume = folder / "resume"
+    state = _read_state(folder)
+    found = changed_settings(trainer, folder)
+    same_data = state.fingerprint == trainer.fingerprint
+    if not same_data and origin is None:
+        raise ConfigError(
+            f"The training data or its batching differs from that of {folder}, so its position in the data is not "
+            f"valid. Restore the data settings, or branch: another `name` with `--resume-from {folder}` continues with "
+            "the optimizer on the new data."
+        )
+    _load_weights(trainer, folder, found)
+    _check_optimizer(trainer, folder, state.optim, found)
+    trainer.backend.load_optimizer_state(StoredTensors.of(resume, "optimizer"), state.optimizer)
+    if trainer.ema is not None:  # a new average starts with the current weights
+        trainer.ema.load(ema.exported_weights(folder))
+    if origin is not None:
+        _start_branch(state, trainer, found, same_data)
+    _restore(trainer, state, found, same_data)
+    if same_data:
+        _warn_of_changed_audio(trainer, state.audio)
+    _describe(trainer, folder, origin, found, same_data)
+    return found
+
+
+def _read_state(folder: Path) -> TrainState:
+    path = folder / "resume" / "state.json"
+    try:
+        return TrainState.from_dict(json.loads(path.read_text()))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{path} was not written by this version of Stentor ({error} is missing or invalid): resume with the "
+            f"version that wrote it, or start a new run under another `name` with `model.init` set to "
+            f"{folder / 'export'}."
+        ) from None
+
+
+def _load_weights(trainer: Trainer, folder: Path, found: Sequence[Change]) -> None:
+    model, weights = trainer.bundle.model, StoredTensors.of(folder / "resume", "weights")
+    here = ema.trained_tensors(model)
+    missing, extra = sorted(here.keys() - set(weights)), sorted(set(weights) - here.keys())
+    shapes = [n for n in here if n in weights and weights.shape(n) != here[n].shape]
+    parts = [str(change) for change in found if change.key == "model.type"]
+    parts += [f"{len(missing)} trained tensors are not in it, such as {missing[0]}"] if missing else []
+    parts += [f"{len(extra)} of its tensors are not trained here, such as {extra[0]}"] if extra else []
+    parts += [f"{n} is {list(weights.shape(n))} there and {list(here[n].shape)} here" for n in shapes[:1]]
+    if parts:
+        raise ConfigError(
+            f"The checkpoint {folder} belongs to another model ({'; '.join(parts)}). Restore the `model:` section, or "
+            f"start a new run under another `name`; if its weights fit, with `model.init` set to {folder / 'export'}."
+        )
+    ema.read_weights(model, weights)
+
+
+def _check_optimizer(trainer: Trainer, folder: Path, before: str, found: Sequence[Change]) -> None:
+    """Raise ConfigError when the optimizer needs another state than the checkpoint has."""
+    now = trainer.config.optim.type
+    needs = {"adam": "amsgrad", "adamw": "amsgrad", "rmsprop": "momentum"}.get(now)
+    more = [c for c in found if c.key == f"optim.{needs}" and c.now and not c.before]
+    if before == now and not more:
+        return
+    what = f"optim.type {before}, not {now}" if before != now else f"another optimizer ({more[0]})"
+    raise ConfigError(
+        f"The checkpoint {folder} has the state of {what}. Restore it, or start a new run under another `name` with "
+        f"`model.init` set to {folder / 'export'}, which takes the weights alone."
+    )
+
+
+def _start_branch(state: TrainState, trainer: Trainer, found: Sequence[Change], same_data: bool) -> None:
+    """Leave out of the state of another run what does not hold for the branch."""
+    if any(change.key.startswith(("data.eval", "task.", "callbacks.")) for change in found):
+        state.progress.best, state.progress.evaluated, state.callbacks = [], 0, {}
+        state.plateau[:2] = None, 0
+    if same_data:
+        return
+    # The other data begins with an epoch of its own; batches stay numbered over the whole training.
+    progress, first = state.progress, state.progress.next_index
+    progress.position = {"epoch": progress.epoch + 1, "within": 0, "index": first}
+    progress.bad, progress.seen = {}, 0
+    shards = trainer.setup.train_data.num_shards
+    state.lanes = [[shard, [-(-(first - shard) // shards), progress.epoch + 1]] for shard in range(shards)]
+
+
+def _restore(trainer: Trainer, state: TrainState, found: Sequence[Change], same_data: bool) -> None:
+    trainer.progress = state.progress
+    if isinstance(trainer.batch_sampler, ShardedStream):
+        trainer.batch_sampler.resume_at(state.lanes)
+    for reason, message in state.progress.bad.values():
+        trainer.dropped.add(reason, message)
+    if same_data:
+        trainer.meter.load_state_dict(state.meter, trainer.main)
+    trainer.plateau.best, trainer.plateau.bad, trainer.plateau.factor = state.plateau
+    if state.scaler and trainer.accelerator.scaler:
+        trainer.accelerator.scaler.load_state_dict(state.scaler)
+    for number, callback in enumerate(trainer.callbacks):
+        if (callback_state := state.callbacks.get(f"{number}-{callback.type}")) is not None:
+            callback.load_state_dict(callback_state)
+    if not any(change.key == "train.accumulate" for change in found):
+        _keep_step_size(trainer, state.batches_per_step)
+
+
+def _warn_of_changed_audio(trainer: Trainer, before: dict[str, str]) -> None:
+    both = before.keys() & trainer.audio.keys()
+    if changed := sorted(name for name in both if before[name] != trainer.audio[name]):
+        trainer.event("changed_audio", ids=changed, sampled=len(both))
+        named = ", ".join(changed[:5]) + (" ..." if len(changed) > 5 else "")
+        trainer.say(
+            f"Warning: the audio of {len(changed)} of {len(both)} sampled training records has changed since this run "
+            f"started ({named}). Training continues with the new audio; to train on it from the start, choose another "
+            "`name`."
+        )
+
+
+def _keep_step_size(trainer: Trainer, before: int) -> None:
+    """Adjust the accumulation after a change of the number of processes, to keep the batches per step."""
+    if before == trainer.batches_per_step:
+        return
+    if before % trainer.world == 0:
+        trainer.accumulate = before // trainer.world
+        trainer.say(f"Keeping {before} batches per step: accumulating {trainer.accumulate} on each process.")
+    else:
+        trainer.say(
+            f"A step had {before} batches; from now on, with {trainer.world} processes, it has "
+            f"{trainer.batches_per_step}."
+        )
+
+
+def _describe(trainer: Trainer, folder: Path, origin: Origin | None, found: Sequence[Change], same_data: bool) -> None:
+    """Say what is continued and what has changed, and record it as a part of the training."""
+    where = folder.name if origin is None else f"{folder}, a branch of the run {origin.run}"
+    trainer.say(f"Resuming from step {trainer.step} of {trainer.total_steps} ({where}).")
+    part: dict[str, Any] = {"from": trainer.step + 1}
+    if origin is not None:
+        part["origin"] = origin.as_dict()
+    if effective := affecting_weights(found):
+        trainer.say(f"Changed settings from step {trainer.step + 1} on: {listed(effective)}.")
+        part["changed"] = {c.key: [c.before, c.now] for c in effective}
+    if not same_data:
+        part["records"] = changed_records(folder.parent, trainer.setup.train_data)
+        trainer.say(f"Changed training data: {part['records']}.")
+    if len(part) > 1:
+        trainer.progress.parts.append(json.loads(without_secrets(json.dumps(part))))

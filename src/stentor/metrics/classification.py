@@ -42,10 +42,10 @@ def scores(confusions: Sequence[np.ndarray], classes: Sequence[str]) -> dict[str
     values, resampled = _values(total[None])[0], _values(draws.reshape(-1, *total.shape))
     results = {}
     for name, value, sample in zip(names, values, resampled.T, strict=True):
-        known = sample[~np.isnan(sample)]
-        low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if len(known) else (math.nan, math.nan)
-        bounds = {"low": float(low), "high": float(high)} if math.isfinite(value) else {}
-        results[name] = Score(float(value), **bounds, details={"items": items})
+        results[name] = Score(float(value), details={"items": items})
+        if math.isfinite(value):
+            ends = np.nanquantile(sample, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+            results[name].low, results[name].high = map(float, ends)
     accuracy, frames = results["accuracy"], int(total.sum())
     accuracy.errors, accuracy.total = frames - int(np.trace(total)), frames
     accuracy.details |= {"classes": list(classes), "confusion": total.tolist()}

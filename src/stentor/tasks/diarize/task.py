@@ -286,8 +286,6 @@ class Diarize(Task):
         change = relative_change(self._spoken(before), self._spoken(after))
         return {} if change is None else {"der": change}
 
-    main_metric = Task.first_metric
-
     def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
         from stentor.metrics.classification import directions
         from stentor.metrics.diarization import DIRECTIONS, OF_SPEAKERS

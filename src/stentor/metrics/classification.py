@@ -56,9 +56,8 @@ def _values(confusions: np.ndarray) -> np.ndarray:
     """Return accuracy, macro F1 and the F1 of each class, float64 [N, 2 + C], from [N, C, C]; NaN without frames."""
     right = np.diagonal(confusions, axis1=1, axis2=2).astype(np.float64)
     both = confusions.sum(1) + confusions.sum(2)
-    f1 = np.divide(2 * right, both, out=np.full(right.shape, math.nan), where=both > 0)
-    present = (both > 0).sum(1)
-    frames = confusions.sum((1, 2))
-    accuracy = np.divide(right.sum(1), frames, out=np.full(len(f1), math.nan), where=frames > 0)
-    macro = np.divide(np.nansum(f1, 1), present, out=np.full(len(f1), math.nan), where=present > 0)
+    with np.errstate(invalid="ignore"):
+        f1 = 2 * right / both
+        macro = np.nansum(f1, 1) / (both > 0).sum(1)
+        accuracy = right.sum(1) / confusions.sum((1, 2))
     return np.column_stack([accuracy, macro, f1])

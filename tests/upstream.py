@@ -140,7 +140,7 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
     },
     "omnivoice": {
         "attn_implementation": ["sdpa", "flex_attention"],
-        "max_sample_tokens": [2000, 10],
+        "max_sample_tokens": [2000, 1000],
         "min_sample_tokens": [50],
         "max_batch_size": [64],
         "num_audio_codebook": [4, 8],

@@ -115,8 +115,9 @@ def test_fifty_variations_check_or_are_refused(system, bases, tmp_path):
 
 
 @pytest.fixture
-def data(corpus, meetings, tmp_path):
-    """`data.train` and the source of evaluation sets for a task, tiny."""
+def data(corpus, meetings, tmp_path, monkeypatch):
+    """Tiny data for a task, by part. Runs write to a folder of their own."""
+    monkeypatch.chdir(tmp_path)
 
     def tokens(part):
         from stentor.commands.prepare.tokens.shards import Shard
@@ -150,9 +151,11 @@ def train_two_steps(stages, data, folder):
         plain = stage.plain()
         sets = {name: data(stage.task.type, "dev") for name in stage.data.eval}
         plain["data"] |= {"train": [data(stage.task.type, "train")], "eval": sets, "test": {}, "replay": None}
-        plain["data"] |= {"workers": 0, "max_items": min(stage.data.max_items or 4, 4)}
+        plain["data"] |= {"workers": 0, "batch_tokens": 2000, "max_items": min(stage.data.max_items or 4, 4)}
         plain["train"] |= {"steps": 2, "epochs": None, "device": "cpu", "precision": "fp32", "compile": False}
         plain["callbacks"] = [c for c in plain["callbacks"] if c["type"] != "tracking"]
+        if "codec" in plain["model"]:  # the items have tokens already
+            plain["model"]["codec"] = None
         plain |= {"stages": None, "prepare": [], "output": str(folder)}
         configs.append(Config.model_validate(plain))
     run = train(configs, folder / "run", {})

@@ -75,6 +75,15 @@ def test_windows_that_an_encoder_has_not(verbs, tiny):
     assert f"{path}:5: model.encoder.window: 30s is for Whisper encoders" in verbs(path)
 
 
+def test_nothing_is_written(attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = "{type: transformer, kind: encoder, encoder: {layers: 1}, features: {store: features}}"
+    text = f"task: diarize\nmodel: {model}\ndata: {{train: [{{type: jsonl, path: gone.jsonl}}]}}\n"
+    (tmp_path / "run.yaml").write_text(text)
+    assert attempt("config", "check", "run.yaml")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+
+
 def test_a_pretrained_base_is_checked_without_its_weights(attempt, tiny, whisper, tmp_path):
     for weights in whisper.glob("*.safetensors"):
         bare = tmp_path / "bare"

@@ -84,7 +84,7 @@ def written(system, config, folder, bases):
 
 def outcome(convert, folder):
     """(`refused` by the converter with the reason, `right`, or what is wrong with the file that it wrote; the configs
-    of its stages)."""
+    of its stages where all their models are here)."""
     try:
         result = convert()
     except ConfigError as error:
@@ -93,10 +93,10 @@ def outcome(convert, folder):
     ours.write_text(result.text)
     try:
         loaded = load(ours)
-        checks.require(stage_configs(loaded), loaded.roots)
+        missing = checks.require(stage_configs(loaded), loaded.roots)
     except ConfigError as error:
         return f"written, but: {error}", []
-    return "right", stage_configs(loaded)
+    return "right", [] if missing else stage_configs(loaded)
 
 
 @pytest.mark.parametrize("system", PRESETS)
@@ -191,8 +191,8 @@ def test_variations_train(system, seed, bases, data, tmp_path, request):
     if system == "voxtral":
         config |= {"model-checkpoint": request.getfixturevalue("voxtral_base")}
     result, stages = outcome(written(system, config, tmp_path, bases), tmp_path)
-    if result != "refused":
-        assert result == "right"
+    assert result in ("right", "refused")
+    if stages:
         train_two_steps(stages, data, tmp_path / "runs")
 
 

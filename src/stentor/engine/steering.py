@@ -71,7 +71,8 @@ class Steering:
         self.task, self.losses, self.sets = config.task, losses, list(config.data.eval)
         self.metrics = logged_metrics(config.task, losses)
         train, schedule = config.train, config.schedule
-        watching = [(f"callbacks: {c.type}", watch) for c in config.callbacks if (watch := c.watches()) is not None]
+        asked = [(f"callbacks.{i}.metric", c.watches()) for i, c in enumerate(config.callbacks)]
+        watching = [(where, watch) for where, watch in asked if watch is not None]
         self.best: Watched | None = None
         """Metric that ranks checkpoints; None without an evaluation set."""
         if train.best_metric is not None or train.best_mode is not None:
@@ -79,7 +80,7 @@ class Steering:
         elif chosen := [(where, watch) for where, watch in watching if watch[0] is not None]:
             self.best = self.resolve(chosen[0][0], *chosen[0][1])
         elif self.sets:
-            self.best = self.resolve("task", None, None)
+            self.best = Watched(self.sets[0], *config.task.main_metric())
         self.plateau: Watched | None = None
         """Metric of the schedule `plateau`."""
         if schedule.type == "plateau":
@@ -89,24 +90,26 @@ class Steering:
 
     def resolve(self, where: str, metric: str | None, mode: Direction | None) -> Watched:
         """Return the metric `SET/METRIC` (None: `best`, or the task's main metric of the first set) with its direction.
-        `where`: the key that names it, for messages."""
+        `where`: the key of the metric, for messages."""
         if not self.sets:
-            raise ConfigError(f"{where}: this needs an evaluation set; add one under data.eval.")
+            raise ConfigError(f"{where}: there is no evaluation set to measure it on; add one under data.eval.")
         if metric is None:
             watched = self.best or Watched(self.sets[0], *self.task.main_metric())
             _check_mode(where, watched.name, watched.mode, mode)
             return watched
         name, _, wanted = metric.rpartition("/")
         if name not in self.sets:
-            near = _nearest(metric, [f"{s}/{m}" for s in self.sets for m in self.metrics])
-            sets = ", ".join(self.sets)
+            near = _nearest(name, self.sets) if name else self.sets[0]
             raise ConfigError(
-                f"{where}: '{metric}' is not SET/METRIC with a set of data.eval ({sets}); write for example {near}."
+                f"{where}: '{metric}' is not SET/METRIC with a set of data.eval ({', '.join(self.sets)}), each of "
+                f"which logs {', '.join(self.metrics)}; did you mean {near}/{_nearest(wanted, self.metrics)}?"
             )
         direction = self._direction(where, name, wanted)
         if direction is None and mode is None:
+            key = _mode_key(where).rpartition(".")[2]
             raise ConfigError(
-                f"{where}: no direction is declared for '{metric}'; add `mode: min` if lower is better, or `mode: max`."
+                f"{_mode_key(where)}: '{wanted}' declares no direction; add `{key}: min` (lower is better) or `{key}: "
+                f"max`. Metrics of {name} with a direction: {', '.join(m for m, d in self.metrics.items() if d)}."
             )
         _check_mode(where, metric, direction, mode)
         return Watched(name, wanted, mode or direction or "min")
@@ -146,7 +149,11 @@ def steer(trainer: Trainer, row: Mapping[str, float]) -> None:
 def _check_mode(where: str, name: str, direction: Direction | None, mode: Direction | None) -> None:
     if mode is not None and direction is not None and mode != direction:
         better = "lower" if direction == "min" else "higher"
-        raise ConfigError(f"{where}: {better} is better for {name}, so its mode is {direction}, not {mode}.")
+        raise ConfigError(f"{_mode_key(where)}: {better} is better for {name}: {direction}, not {mode}. Leave it out.")
+
+
+def _mode_key(where: str) -> str:
+    return f"{where.removesuffix('metric')}mode"
 
 
 def _unknown(where: str, name: str, metric: str, known: Iterable[str]) -> str:

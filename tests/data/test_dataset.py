@@ -6,7 +6,7 @@ import pytest
 from data_plans import dataset, ids, price
 from stentor.data.cut import UnusableRecord
 from stentor.dataloading.dataset import eval_plan
-from stentor.errors import DataError
+from stentor.errors import ConfigError, DataError
 
 
 class Positions:
@@ -158,7 +158,8 @@ def test_a_pack_with_its_padding_stays_within_the_limit(cut, clips, source, data
     plan = train.batch_sampler(price, lambda total: -(-total // 64) * 64)
     assert plan.limits.budget == 128
     assert max(sum(item.cost for item in items) for items in plan.epoch(0)) <= 128 and "big" in ids(plan.epoch(0))
-    assert list(train.batch_sampler(price, lambda total: -(-total // 128) * 256).epoch(0)) == []
+    with pytest.raises(ConfigError, match=r"data.batch_tokens: .* at least 256 positions: set at least as many"):
+        train.batch_sampler(price, lambda total: -(-total // 256) * 256)
     train = dataset(data(source([*clips(3), cut("big", 12.9)]), layout="packed", batch_tokens=130))
     assert "big" not in ids(train.batch_sampler(price, lambda total: -(-total // 64) * 64).epoch(0))
     assert train.dropped.named["too_long_for_batch"] == [

@@ -25,7 +25,7 @@ model:
 losses: {{codes: {{type: codebook, weights: [2, 1]}}}}
 data:
   train: [{{type: shards, path: "{path}", stream: {stream}}}]
-  batch_tokens: 120
+  batch_tokens: 128
   window: 30
   workers: 2
 optim: {{type: adamw, lr: 1e-3}}

@@ -22,7 +22,7 @@ KINDS = {
     "value": ("is 0", "it does not fit these labels and outputs, or there is nothing to tell apart"),
     "gradient": ("has no gradient", "its value does not depend on anything that is trained"),
 }
-"""What may be missing of a term, in order, and why."""
+"""Needs of a term, in order: how a warning says that one is missing, and the reason."""
 
 
 class IdleLoss(Callback):

@@ -145,6 +145,11 @@ class TrainDataset(ABC):
     def batch_sampler(self, cost: Callable[[Cut, float], int], packed_length: PackedLength = int) -> Sampler:
         """The batches, given the sequence positions that an item takes, and a packed batch (see `Processor`)."""
         self.packed_length = packed_length
+        if not self.limits.budget:
+            raise ConfigError(
+                f"data.batch_tokens: with its padding, a pack takes at least {packed_length(1)} positions: set at "
+                "least as many."
+            )
         return self._plan(cost)
 
     @property

@@ -10,17 +10,19 @@ import dataclasses
 import string
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stentor.errors import ConfigError
+from stentor.section import Section
 
 if TYPE_CHECKING:
     from stentor.models.base import Bundle, Family, TaskRequirements
 
+_Part = TypeVar("_Part", bound=Section)
 LETTERS = (f"{string.ascii_letters} {string.digits}", string.punctuation)
 """Training texts of a skeleton."""
-LEFT_OUT = ("init", "codec", "quantize")
-"""Keys of families that need weights or audio."""
+LEFT_OUT = ("init", "codec", "quantize", "store")
+"""Keys of families, and of their sections, that need weights or audio, or write files."""
 
 
 def skeleton(family: Family, requirements: TaskRequirements) -> Bundle | None:
@@ -28,7 +30,8 @@ def skeleton(family: Family, requirements: TaskRequirements) -> Bundle | None:
     config or a tokenizer of a base cannot be had, and ConfigError for settings that do not fit."""
     import torch
 
-    bare = family.model_copy(update={key: None for key in LEFT_OUT if key in type(family).model_fields})
+    parts = {key: _bare(part) for key, part in family if isinstance(part, Section)}
+    bare = _bare(family.model_copy(update=parts))
     requirements = dataclasses.replace(requirements, texts=lambda: iter(LETTERS), cuts=None, complete=False)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"), _unread():
@@ -37,6 +40,10 @@ def skeleton(family: Family, requirements: TaskRequirements) -> Bundle | None:
         raise
     except Exception:  # a model that computes with its weights while it is built
         return None
+
+
+def _bare(section: _Part) -> _Part:
+    return section.model_copy(update={key: None for key in LEFT_OUT if key in type(section).model_fields})
 
 
 @contextmanager

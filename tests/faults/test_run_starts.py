@@ -33,6 +33,15 @@ def config(trained, tmp_path):
     return tmp_path / "tiny.yaml"
 
 
+REFUSES = """
+from typing import Literal
+from stentor.extend import Callback, ConfigError
+
+class Refuses(Callback):
+    type: Literal["refuses"] = "refuses"
+    def on_start(self, trainer):
+        raise ConfigError("not with these settings")
+"""
 KEEP = "train.keep=null"
 REFUSED = [
     (["optim.lr=1e-5"], 2, ("optim.lr: 0.001 -> 1e-05", "step 6 of 6", "raise `train.steps`", "--resume-from")),
@@ -40,17 +49,24 @@ REFUSED = [
     (["data.max_items=1"], 2, ("training data or its batching differs", "--resume-from")),
     (["data.max_items=1", "train.steps=8"], 2, ("training data or its batching differs", "--resume-from")),
     (["data.train.0.path=gone.jsonl", "train.steps=8"], 3, ("gone.jsonl",)),
-    (["model.ctc=null", "losses={text: {type: cross_entropy}}", "train.steps=8"], 2, ("belongs to another model",)),
+    (
+        ["model.encoder.config.d_model=64", "train.steps=8"],
+        2,
+        ("belongs to another model", "is [32, 40, 3] there and [64, 40, 3] here"),
+    ),
     (["optim.type=sgd", "train.steps=8"], 2, ("has the state of optim.type adamw, not sgd",)),
     (["optim.amsgrad=true", "train.steps=8"], 2, ("optim.amsgrad: False -> True",)),
-    (["callbacks=[{type: early_stop, metric: dev/none}]", "train.steps=8"], 2, ("dev/none",)),
+    (["callbacks=[{type: refuses}]", "train.steps=8"], 2, ("not with these settings",)),
 ]
 
 
 @pytest.mark.parametrize(("overrides", "code", "says"), REFUSED, ids=[" ".join(row[0]) for row in REFUSED])
 def test_a_refused_start_changes_nothing(config, attempt, tmp_path, overrides, code, says):
     before = bytes_of(tmp_path / "runs")
-    found, said = attempt("train", config, KEEP, *overrides)
+    (plugin := tmp_path / "refuses_to_start.py").write_text(REFUSES)
+    found, said = attempt(
+        "train", config, KEEP, *overrides, *(["--plugin", plugin] if "refuses" in overrides[0] else [])
+    )
     assert found == code and "Traceback" not in said, said
     assert all(text in said for text in says), said
     assert bytes_of(tmp_path / "runs") == before
@@ -108,7 +124,7 @@ def test_a_branch_on_other_data(config, corpus, here, attempt, tmp_path):
     before = bytes_of(run)
     lines = (corpus / "train.jsonl").read_text().splitlines()
     changed = [json.loads(line) for line in lines[2:]]
-    changed[0]["text"] = "another text"
+    changed[0]["text"] = "one six two"
     changed.append({**json.loads(lines[0]), "id": "more"})
     for record in changed:
         record["audio_path"] = str(corpus / record["audio_path"])
@@ -178,8 +194,9 @@ def test_other_origins_are_refused(config, attempt, tmp_path, origin, says, code
 REFUSED_BRANCHES = [
     ("name=run", "is in the run folder"),
     ("train.accumulate=1", "nothing is left to train"),
-    ("model.encoder.config.d_model=64", "belongs to another model"),
-    ("model.llm.lora={rank: 2}", "of its tensors are not trained here"),
+    ("model.encoder.config.d_model=64", "The model is built on"),
+    ("model={type: ctc, from: some/model}", "belongs to another model (model.type: speech_llm -> ctc)"),
+    ("model.lora={rank: 2}", "of its tensors are not trained here"),
     ("optim.type=sgd", "has the state of optim.type adamw"),
     ("stages=[{}, {}]", "has `stages`"),
 ]

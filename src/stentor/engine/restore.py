@@ -6,6 +6,7 @@ Nothing is written before `begin`, so that a start that is refused leaves the ru
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,15 @@ class Restored:
 def restore(trainer: Trainer, origin: Origin | None = None) -> None:
     """Load the newest undamaged checkpoint of the run or, if it has none, that of `origin`. Called on all ranks. Raises
     ConfigError if it does not fit the config, or if settings have changed and no step is left."""
-    own, initial = latest_checkpoint(trainer), interpolate.initial_weights(trainer)
+    own = latest_checkpoint(trainer)
     folder = own or (origin.folder if origin else None)
+    branches = origin is not None and own is None
+    if branches and trainer.train.interpolate is not None and not (folder.parent / interpolate.START).is_dir():
+        raise ConfigError(
+            f"train.interpolate needs the weights from before the first step, and the run of {folder} has not stored "
+            "them, because it was started without this setting: leave it out."
+        )
+    initial = None if branches else interpolate.initial_weights(trainer)
     trainer.restored = Restored(own, None if own else origin, initial)
     found = load(trainer, folder, None if own else origin) if folder else []
     # Without a checkpoint there are rows of a run that was killed before its first one.
@@ -87,6 +95,10 @@ def begin(trainer: Trainer) -> None:
     if trainer.main:
         if own is not None:
             checkpoint.set_aside_after(own)
+        if restored.origin is not None and trainer.train.interpolate is not None:
+            start = restored.origin.folder.parent / interpolate.START
+            target = trainer.checkpoints / interpolate.START
+            shutil.copytree(start, target, copy_function=checkpoint.link_file, dirs_exist_ok=True)
         write_records(trainer.checkpoints, trainer.setup.train_data)
     if restored.initial is not None:
         interpolate.write_weights(trainer, trainer.checkpoints / interpolate.START, restored.initial)

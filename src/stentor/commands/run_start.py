@@ -25,7 +25,7 @@ EXPORT_FILES = "export_files"
 
 @dataclass
 class Start:
-    """What the start of a run has found in its folder."""
+    """State of a run folder at the start of a run."""
 
     is_new: bool
     """Whether there is nothing of an earlier start that a refusal must leave unchanged."""

@@ -219,7 +219,7 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, start
     trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
     for line in summary(setup):
         logger.say(line)
-    if folder in (logger.folder, logger.folder / "stages" / "1") and wants_baseline(config):
+    if logger.stage in (None, "1") and wants_baseline(config):
         trainer.at_start = partial(score_baseline, trainer, setup.eval_sets, logger.folder / BASELINE_FOLDER)
     restore(trainer, start.origin)
     trainer.fit()

@@ -177,9 +177,8 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str], resu
     for number, config in enumerate(stages, 1):
         stage_folder = folder if number == len(stages) else folder / "stages" / str(number)
         accept = partial(start.accept, folder, stage_folder, texts)
-        logger = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number), accept)
-        if start.is_new:
-            logger.begin()
+        stage = None if len(stages) == 1 else str(number)
+        logger = RunLogger(folder, device.is_main_process, stage, accept, not start.is_new)
         if export is not None:
             config = with_init(config, export)
         if not run.communicator.on_main(partial(start.is_finished, number, stage_folder, logger.say)):
@@ -205,23 +204,9 @@ def with_init(config: Config, export: Path) -> Config:
 
 def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, start: Start) -> None:
     """Train one stage into `folder` and write its results."""
-    try:
-        setup = prepare(config if start.base is None else with_init(config, start.base), logger.say)
-    except ConfigError as error:
-        if start.base is None:
-            raise
-        raise ConfigError(f"The model is built on {start.base}, as with `model.init`. {error}") from error
-    interpolate.check(config, setup)
-    trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
-    if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
-        trained_speech.measure(list(setup.train_data.cuts()))
-    backend = Backend(config.optim, config.train, setup, run.device)
-    trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
-    for line in summary(setup):
-        logger.say(line)
+    trainer = trainer_of(config, folder, run, logger, start)
     if logger.stage in (None, "1") and wants_baseline(config):
-        trainer.at_start = partial(score_baseline, trainer, setup.eval_sets, logger.folder / BASELINE_FOLDER)
-    restore(trainer, start.origin)
+        trainer.at_start = partial(score_baseline, trainer, trainer.setup.eval_sets, logger.folder / BASELINE_FOLDER)
     trainer.fit()
 
     def stop() -> None:
@@ -238,6 +223,26 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, start
             f"The results could not be written to {folder} ({error}). Training is done and saved: make room and run "
             "the same command again."
         ) from error
+
+
+def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger, start: Start) -> Trainer:
+    """Return the trainer of one stage, whose checkpoints are in `folder`, as far as it was trained."""
+    try:
+        setup = prepare(config if start.base is None else with_init(config, start.base), logger.say)
+    except ConfigError as error:
+        if start.base is None:
+            raise
+        raise ConfigError(f"The model is built on {start.base}, as with `model.init`. {error}") from error
+    interpolate.check(config, setup)
+    trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
+    if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
+        trained_speech.measure(list(setup.train_data.cuts()))
+    backend = Backend(config.optim, config.train, setup, run.device)
+    trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
+    for line in summary(setup):
+        logger.say(line)
+    restore(trainer, start.origin)
+    return trainer
 
 
 def callbacks_of(config: Config) -> list[Callback]:

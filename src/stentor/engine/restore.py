@@ -46,7 +46,7 @@ class Origin:
         return {"run": self.run, "step": step, "checkpoint": str(self.folder), "hash": checkpoint.hash_of(meta)}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Restored:
     """The checkpoint that a trainer was restored from: of its own run, or of another one."""
 
@@ -54,6 +54,8 @@ class Restored:
     origin: Origin | None
     initial: dict[str, Tensor] | None
     """Weights from before the first step, if `begin` has to store them."""
+    begun: bool = False
+    """Whether `begin` was called."""
 
 
 def restore(trainer: Trainer, origin: Origin | None = None) -> None:
@@ -89,8 +91,13 @@ def restore(trainer: Trainer, origin: Origin | None = None) -> None:
 
 def begin(trainer: Trainer) -> None:
     """Write to the run folder for the first time: the start is accepted. Called on all ranks."""
-    assert trainer.restored is not None
-    restored, own = trainer.restored, trainer.restored.own
+    if trainer.restored is None:
+        restore(trainer)
+    restored = trainer.restored
+    assert restored is not None
+    if restored.begun:
+        return
+    own, restored.begun = restored.own, True
     trainer.logger.begin()
     if trainer.main:
         if own is not None:
@@ -103,7 +110,7 @@ def begin(trainer: Trainer) -> None:
         interpolate.write_weights(trainer, trainer.checkpoints / interpolate.START, restored.initial)
     if restored.origin is not None:
         save(trainer)  # from then on the branch does not need the other run
-    trainer.restored = Restored(own, restored.origin, None)
+    restored.initial = None
 
 
 def _start_of(origin: Origin) -> Path:

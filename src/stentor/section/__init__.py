@@ -11,6 +11,7 @@ from stentor.section.section import (
     alternatives,
     converts,
     field_docs,
+    saved_in,
     summary,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "alternatives",
     "converts",
     "field_docs",
+    "saved_in",
     "summary",
 ]

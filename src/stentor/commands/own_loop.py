@@ -12,17 +12,20 @@ from stentor.commands.run_start import Start
 from stentor.commands.train import Run, arguments, finish, trainer_of
 from stentor.config.load import load, resolved, stage_configs
 from stentor.data.batch import Batch
-from stentor.engine import bad_records, restore, state
+from stentor.engine import bad_records, checkpoint, state
 from stentor.engine.device import Communicator, accelerator
 from stentor.engine.optim import factor
+from stentor.engine.restore import begin
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger
 from stentor.engine.trainer import Trainer
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, without_secrets
 
 
 @contextlib.contextmanager
-def open_trainer(config: str | Path, overrides: Sequence[str] = ()) -> Iterator[Trainer]:
+def open_trainer(
+    config: str | Path, overrides: Sequence[str] = (), resume_from: str | Path | None = None
+) -> Iterator[Trainer]:
     """Yield the trainer of a run file, with its model, data, losses and optimizer.
 
     Call `trainer.fit()`, or loop over `batches(trainer)`. When the block ends without an error, the weights are scored
@@ -31,6 +34,7 @@ def open_trainer(config: str | Path, overrides: Sequence[str] = ()) -> Iterator[
     Args:
         config: the run file; it has no `stages:`.
         overrides: such as `["optim.lr=3e-4"]`.
+        resume_from: checkpoint of another run to start from, as `--resume-from` of `stentor train`.
 
     Raises ConfigError for an invalid file and for a run that is finished, and what `stentor train` raises.
     """
@@ -38,20 +42,23 @@ def open_trainer(config: str | Path, overrides: Sequence[str] = ()) -> Iterator[
     if len(stage_configs(loaded)) > 1:
         raise ConfigError(f"{config} has `stages:`: use `stentor train`, or one file for each stage.")
     settings = loaded.config
-    folder, device = Path(settings.output) / settings.name, accelerator(settings.train)
-    texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(settings)}
+    folder = Path(settings.output) / settings.name
+    if (folder / "results.json").exists():
+        raise ConfigError(f"{folder} is finished: choose another `name`.")
+    device = accelerator(settings.train)
     run = Run(folder, device, Communicator(device.num_processes), arguments())
     with contextlib.ExitStack() as stack:
         run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
-        start: Start = run.communicator.on_main(partial(Start.of, folder, [settings], None))
-        if run.communicator.on_main(partial(start.is_finished, 1, folder, print)):
-            raise ConfigError(f"{folder} is finished: choose another `name`.")
-        logger = RunLogger(folder, device.is_main_process, accept=partial(start.accept, folder, folder, texts))
+        origin = None if resume_from is None else Path(resume_from)
+        start: Start = run.communicator.on_main(partial(Start.of, folder, [settings], origin))
+        texts = {"config.yaml": without_secrets(loaded.text), "resolved.yaml": without_secrets(resolved(settings))}
+        accept = partial(start.accept, folder, folder, texts)
+        logger = RunLogger(folder, device.is_main_process, accept=accept, waits=not start.is_new)
         stack.callback(logger.close)
-        trainer = trainer_of(settings, folder, run, logger)
-        restore.restore(trainer)
+        trainer = trainer_of(settings, folder, run, logger, start)
+        begin(trainer)
         yield trainer
-        if trainer.step and restore.latest_checkpoint(trainer) is None:
+        if trainer.progress.step and not checkpoint.existing(trainer.checkpoints):
             trainer.save()
             state.wait_for_checkpoint(trainer)
         finish(trainer, folder, run.command)
@@ -65,7 +72,6 @@ def batches(trainer: Trainer) -> Iterator[Batch]:
     """
     if trainer.world > 1:
         raise ConfigError("A loop of your own runs in one process: use `trainer.fit()` in a group.")
-    restore.begin(trainer)
     trainer.model.train()
     progress = trainer.progress
     with contextlib.closing(trainer.open_loader()) as loader:

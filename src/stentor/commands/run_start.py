@@ -25,7 +25,7 @@ EXPORT_FILES = "export_files"
 
 @dataclass
 class Start:
-    """What the start of a run has found in its folder."""
+    """State of a run folder at the start of a run."""
 
     is_new: bool
     """Whether there is nothing of an earlier start that a refusal must leave unchanged."""
@@ -33,6 +33,9 @@ class Start:
     """The changed settings of each stage since the last start; None if there was no such stage."""
     origin: Origin | None
     """Checkpoint of another run to start from."""
+    base: Path | None
+    """Export that the model of a branch is built on: what was made from the data of the other run, such as an alphabet,
+    stays, because the weights have a row for each entry."""
 
     @classmethod
     def of(cls, folder: Path, stages: Sequence[Config], resume_from: Path | None) -> Start:
@@ -50,8 +53,10 @@ class Start:
                     f"{folder}: settings of stage {number} have changed ({listed(effective)}), but stage {number + 1} "
                     "has already started from its result. Restore them, or choose another `name`."
                 )
-        origin = None if resume_from is None else find_origin(resume_from, folder, len(stages))
-        return cls(not resolved.exists() and origin is None, changed, origin)
+        origin = None if resume_from is None else find_origin(resume_from, folder, stages)
+        own = checkpoint.existing(folder / "checkpoints")[:1] if recorded_origin(folder) else []
+        base = next(iter([origin.folder] if origin else own), None)
+        return cls(not resolved.exists() and origin is None, changed, origin, base / "export" if base else None)
 
     def is_finished(self, number: int, folder: Path, say: Callable[[str], None]) -> bool:
         """Return whether stage `number` has its results and its export, made with these settings. Raises DataError for
@@ -105,10 +110,10 @@ def check_run_format(folder: Path) -> None:
         refuse_newer(file, _object(file), RUN_FORMAT)
 
 
-def find_origin(given: Path, folder: Path, stages: int = 1) -> Origin | None:
+def find_origin(given: Path, folder: Path, stages: Sequence[Config]) -> Origin | None:
     """Return the checkpoint that `--resume-from` names for the run `folder`; None if this run has already started from
     it. Raises ConfigError for anything but a checkpoint of another run, and DataError for a damaged one."""
-    if stages > 1:
+    if len(stages) > 1:
         raise ConfigError(
             "--resume-from continues one training, and this run file has `stages`: give the remaining stage a run file "
             "of its own, without `stages`."
@@ -129,7 +134,13 @@ def find_origin(given: Path, folder: Path, stages: int = 1) -> Origin | None:
             "this run, leave --resume-from out."
         )
     source = find_checkpoint(place)
-    return Origin(source, str(_object(source / TRAINING_CONFIG).get("name", source.parent.parent.name)))
+    before = _object(source / TRAINING_CONFIG)
+    if (family := before["model"]["type"]) != stages[0].model.type:
+        raise ConfigError(
+            f"The checkpoint {source} belongs to another model (model.type: {family} -> {stages[0].model.type}). "
+            "Restore the `model:` section, or leave --resume-from out."
+        )
+    return Origin(source, str(before["name"]))
 
 
 def recorded_origin(folder: Path) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ from stentor.engine.backend import Backend
 from stentor.engine.callback import Callback
 from stentor.engine.device import Communicator, accelerator, environment
 from stentor.engine.evaluate import EvalSet, breakdown, metrics_row
-from stentor.engine.restore import Origin, restore
+from stentor.engine.restore import restore
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger, finite
 from stentor.engine.setup import TrainingSetup
@@ -182,15 +182,14 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str], resu
     for number, config in enumerate(stages, 1):
         stage_folder = folder if number == len(stages) else folder / "stages" / str(number)
         accept = partial(start.accept, folder, stage_folder, texts)
-        logger = RunLogger(folder, device.is_main_process, None if len(stages) == 1 else str(number), accept)
-        if start.is_new:
-            logger.begin()
+        stage = None if len(stages) == 1 else str(number)
+        logger = RunLogger(folder, device.is_main_process, stage, accept, not start.is_new)
         if export is not None:
-            config = config.model_copy(update={"model": config.model.model_copy(update={"init": str(export)})})
+            config = with_init(config, export)
         if not run.communicator.on_main(partial(start.is_finished, number, stage_folder, logger.say)):
             if len(stages) > 1:
                 logger.event("stage", stage=number, of=len(stages))
-            train_stage(config, stage_folder, run, logger, score_first=number == 1, origin=start.origin)
+            train_stage(config, stage_folder, run, logger, start)
             device.free_memory()  # of the optimizers that it keeps, and with them of this stage's model
         elif number == len(stages) and device.is_main_process:
             if not (folder / "report.html").exists():
@@ -203,15 +202,16 @@ def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str], resu
         logger.close()
 
 
-def train_stage(
-    config: Config, folder: Path, run: Run, logger: RunLogger, score_first: bool, origin: Origin | None
-) -> None:
-    """Train one stage into `folder` and write its results. `score_first`: score the sets before step 1 where the config
-    asks for it; `origin`: the checkpoint that the run branches from."""
-    trainer = trainer_of(config, folder, run, logger)
-    if score_first and wants_baseline(config):
+def with_init(config: Config, export: Path) -> Config:
+    """The config with a model that starts from an export."""
+    return config.model_copy(update={"model": config.model.model_copy(update={"init": str(export)})})
+
+
+def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, start: Start) -> None:
+    """Train one stage into `folder` and write its results."""
+    trainer = trainer_of(config, folder, run, logger, start)
+    if logger.stage in (None, "1") and wants_baseline(config):
         trainer.at_start = partial(score_baseline, trainer, trainer.setup.eval_sets, logger.folder / BASELINE_FOLDER)
-    restore(trainer, origin)
     trainer.fit()
 
     def stop() -> None:
@@ -230,9 +230,14 @@ def train_stage(
         ) from error
 
 
-def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger) -> Trainer:
-    """Return the trainer of one stage, whose checkpoints are in `folder`."""
-    setup = prepare(config, logger.say)
+def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger, start: Start) -> Trainer:
+    """Return the trainer of one stage, whose checkpoints are in `folder`, as far as it was trained."""
+    try:
+        setup = prepare(config if start.base is None else with_init(config, start.base), logger.say)
+    except ConfigError as error:
+        if start.base is None:
+            raise
+        raise ConfigError(f"The model is built on {start.base}, as with `model.init`. {error}") from error
     interpolate.check(config, setup)
     trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
     if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
@@ -241,6 +246,7 @@ def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger) -> Tra
     trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
     for line in summary(setup):
         logger.say(line)
+    restore(trainer, start.origin)
     return trainer
 
 

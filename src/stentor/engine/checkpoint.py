@@ -173,11 +173,12 @@ def link(source: Path, parent: Path, names: Iterable[str]) -> None:
         target, temporary = parent / name, parent / f".{name}.tmp"
         if (source / name / META).is_file() and not target.exists():
             with contextlib.suppress(OSError):  # a lost one is reported where it is used
-                shutil.copytree(source / name, temporary, copy_function=_link)
+                shutil.copytree(source / name, temporary, copy_function=link_file)
                 os.rename(temporary, target)
 
 
-def _link(source: str, target: str) -> None:
+def link_file(source: str, target: str) -> None:
+    """Link a file that is never changed, or copy it."""
     try:
         os.link(source, target)
     except OSError:  # another file system

@@ -1,4 +1,4 @@
-"""Record list: ids of the training records, in the folder of the checkpoints, to say later what has changed in them."""
+"""Record list: ids of the training records of a run (of a stage), to say later what has changed in them."""
 
 import gzip
 import zlib

@@ -6,10 +6,11 @@ Nothing is written before `begin`, so that a start that is refused leaves the ru
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from stentor.engine.record_list import changed_records, write_records
 from stentor.engine.state import TrainState, save
 from stentor.engine.tensor_files import StoredTensors
 from stentor.errors import ConfigError, without_secrets
+from stentor.section import Section
 from stentor.section.changes import Change, affecting_weights, changes, listed
 from stentor.version import FORMAT_KEY, VERSION_KEY
 
@@ -44,7 +46,7 @@ class Origin:
         return {"run": self.run, "step": step, "checkpoint": str(self.folder), "hash": checkpoint.hash_of(meta)}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Restored:
     """The checkpoint that a trainer was restored from: of its own run, or of another one."""
 
@@ -52,20 +54,28 @@ class Restored:
     origin: Origin | None
     initial: dict[str, Tensor] | None
     """Weights from before the first step, if `begin` has to store them."""
+    begun: bool = False
+    """Whether `begin` was called."""
 
 
 def restore(trainer: Trainer, origin: Origin | None = None) -> None:
     """Load the newest undamaged checkpoint of the run or, if it has none, that of `origin`. Called on all ranks. Raises
     ConfigError if it does not fit the config, or if settings have changed and no step is left."""
-    own, initial = latest_checkpoint(trainer), interpolate.initial_weights(trainer)
-    folder = own or (origin.folder if origin else None)
-    trainer.restored = Restored(own, None if own else origin, initial)
-    found = load(trainer, folder, None if own else origin) if folder else []
+    own = latest_checkpoint(trainer)
+    origin = None if own else origin
+    folder = origin.folder if origin else own
+    if origin and trainer.train.interpolate is not None and not _start_of(origin).is_dir():
+        raise ConfigError(
+            f"train.interpolate needs the weights from before the first step, and the run {origin.run} has not stored "
+            "them, because it was started without this setting: leave it out."
+        )
+    trainer.restored = Restored(own, origin, None if origin else interpolate.initial_weights(trainer))
+    found = load(trainer, folder, origin) if folder else []
     # Without a checkpoint there are rows of a run that was killed before its first one.
     trainer.logger.forget_after(-1 if own is None else trainer.step)
     if folder is None:
         return
-    if trainer.step < trainer.total_steps or not (affecting_weights(found) or trainer.restored.origin):
+    if trainer.step < trainer.total_steps or not (affecting_weights(found) or origin):
         return
     effective = affecting_weights(found)
     unit = "train.steps" if trainer.train.steps is not None else "train.epochs"
@@ -81,18 +91,31 @@ def restore(trainer: Trainer, origin: Origin | None = None) -> None:
 
 def begin(trainer: Trainer) -> None:
     """Write to the run folder for the first time: the start is accepted. Called on all ranks."""
-    assert trainer.restored is not None
-    restored, own = trainer.restored, trainer.restored.own
+    if trainer.restored is None:
+        restore(trainer)
+    restored = trainer.restored
+    assert restored is not None
+    if restored.begun:
+        return
+    own, restored.begun = restored.own, True
     trainer.logger.begin()
     if trainer.main:
         if own is not None:
             checkpoint.set_aside_after(own)
-        write_records(trainer.checkpoints, trainer.setup.train_data)
+        if restored.origin is not None and trainer.train.interpolate is not None:
+            target = trainer.checkpoints / interpolate.START
+            shutil.copytree(_start_of(restored.origin), target, copy_function=checkpoint.link_file, dirs_exist_ok=True)
+        write_records(trainer.checkpoints.parent, trainer.setup.train_data)
     if restored.initial is not None:
         interpolate.write_weights(trainer, trainer.checkpoints / interpolate.START, restored.initial)
     if restored.origin is not None:
         save(trainer)  # from then on the branch does not need the other run
-    trainer.restored = Restored(own, restored.origin, None)
+    restored.initial = None
+
+
+def _start_of(origin: Origin) -> Path:
+    """Return the folder with the weights from before the first step of another run."""
+    return origin.folder.parent / interpolate.START
 
 
 def latest_checkpoint(trainer: Trainer) -> Path | None:
@@ -104,7 +127,9 @@ def latest_checkpoint(trainer: Trainer) -> Path | None:
 def changed_settings(trainer: Trainer, folder: Path) -> list[Change]:
     """Return what differs between the settings that a checkpoint was trained with and those of the trainer."""
     before = json.loads((folder / TRAINING_CONFIG).read_text(encoding="utf-8"))
-    return changes({k: v for k, v in before.items() if k not in (FORMAT_KEY, VERSION_KEY)}, trainer.config)
+    return changes(
+        {k: v for k, v in before.items() if k not in (FORMAT_KEY, VERSION_KEY)}, cast(Section, trainer.config)
+    )
 
 
 def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> list[Change]:
@@ -247,7 +272,7 @@ def _describe(trainer: Trainer, folder: Path, origin: Origin | None, found: Sequ
         trainer.say(f"Changed settings from step {trainer.step + 1} on: {listed(effective)}.")
         part["changed"] = {c.key: [c.before, c.now] for c in effective}
     if not same_data:
-        part["records"] = changed_records(folder.parent, trainer.setup.train_data)
+        part["records"] = changed_records(folder.parent.parent, trainer.setup.train_data)
         trainer.say(f"Changed training data: {part['records']}.")
     if len(part) > 1:
         trainer.progress.parts.append(json.loads(without_secrets(json.dumps(part))))

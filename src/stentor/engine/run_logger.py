@@ -14,16 +14,23 @@ from stentor.errors import without_secrets
 class RunLogger:
     """Writes the three log files of a run folder, and flushes every line so that other processes can follow.
 
-    `accept`: function that `begin` calls before anything is written, because the start may be refused until then.
-    None: it is accepted."""
+    `accept`: function that is called before anything is written. `waits`: nothing is written before `begin`, because
+    the start of the run may be refused until then."""
 
-    def __init__(self, folder: Path, main: bool, stage: str | None = None, accept: Callable[[], None] | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        main: bool,
+        stage: str | None = None,
+        accept: Callable[[], None] = lambda: None,
+        waits: bool = False,
+    ):
         self.folder, self.main, self.stage = folder, main, stage
         self._files: dict[str, TextIO] = {}
         self._waiting: list[tuple[str, str]] = []
         self._forgotten: list[tuple[int, str]] = []
         self._accept = accept
-        if accept is None:
+        if not waits:
             self.begin()
 
     def begin(self) -> None:
@@ -31,8 +38,7 @@ class RunLogger:
         if not self.main or self._files:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self._accept is not None:
-            self._accept()
+        self._accept()
         for name in ("metrics.jsonl", "events.jsonl", "log.txt"):
             _cut_half_line(self.folder / name)
             self._files[name] = (self.folder / name).open("a", encoding="utf-8")

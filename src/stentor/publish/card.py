@@ -305,7 +305,7 @@ def _training(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
 
 
 def _parts(results: Mapping[str, Any]) -> list[str]:
-    """A list of the parts of a training that went on with other settings or data, or in another run."""
+    """A list of the parts of a training with different settings or data, or of another run."""
     later = results.get("parts") or []
     if not later:
         return []

@@ -1,4 +1,4 @@
-"""`corpus`: any corpus that lhotse has a recipe for, on disk or downloaded."""
+"""`corpus`: a public corpus by its name, on disk or downloaded, read by a lhotse recipe or a reader of this project."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ FOLDERS = ("_dir", "_root", "_path")
 
 
 class Corpus(Source):
-    """A public corpus by its name in lhotse, such as `librispeech`, `ljspeech`, `commonvoice`, `ami` or `tedlium`."""
+    """A public corpus as it lies on disk, by its name, such as `librispeech`, `ljspeech`, `ami` or `msdwild`."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     type: Literal["corpus"] = "corpus"
     name: str
-    """Name of the lhotse recipe."""
+    """Name of the corpus or of its lhotse recipe. Case, hyphens and underscores make no difference."""
     from_: StoragePath | None = Field(None, alias="from")
     """Folder of the unpacked corpus. Null with `download`: a folder `download` inside `to`."""
     to: Path | None = None
     """Folder that keeps the prepared manifests, so that the next run starts at once. Null: prepare each time."""
     split: str | None = None
-    """Part of the corpus, such as `train-clean-100` or `en/train`. Null where there is only one."""
+    """Part of the corpus, such as `train-clean-100` or `en/train`; `val` and `dev` are the same where there is one of
+    them. Null where there is only one part."""
     utterances: bool = True
     """One record for each transcribed utterance. False: one record for each whole recording, with segments, for
     diarization; its id is that of the recording."""
@@ -50,7 +51,8 @@ class Corpus(Source):
     download: bool = False
     """Download missing files. Read the corpus's licence first."""
     options: dict[str, Any] = {}
-    """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`."""
+    """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`, or of the reader (see
+    docs/diarization_data.md)."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         yield from self.shaped(self._cuts())
@@ -133,6 +135,8 @@ class Corpus(Source):
             "options": self.options,
             "empty": self.empty,
         }
+        if (row := KNOWN.get(self._name)) and row.choices:  # whole recordings have other default options
+            settings["utterances"] = self.utterances
         known = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
         if manifest.exists() and all(known.get(k) == v for k, v in settings.items()):
             yield from CutSet.from_jsonl_lazy(manifest)

@@ -91,7 +91,7 @@ class Corpus(Source):
         return f"The corpus {self.name} (`from: {folder}`)"
 
     def _advice(self) -> str:
-        """What the folder should hold and how to get it."""
+        """Advice: the files that the folder should hold, and whether they can be downloaded."""
         row = KNOWN.get(self._name)
         holds = f"The folder should hold {row.lies}." if row else "Give the folder of the unpacked corpus as `from`."
         return holds + (" `download: true` fetches what is missing." if self._downloadable() else "")

@@ -1,4 +1,4 @@
-"""How known corpora lie on disk: what their lhotse recipe must be told, or the reader of this project.
+"""The layouts of known corpora on disk: options that their lhotse recipe needs, or the reader of this project.
 
 A corpus needs a row of `KNOWN` where lhotse has no recipe for it or the recipe does not read the publisher's folders
 with `from` alone. What a row adds is only a default: the user's `options` win.
@@ -22,7 +22,7 @@ class KnownCorpus:
     """A row of the table."""
 
     lies: str
-    """What lies where below `from`, for error messages."""
+    """Files below `from`, for error messages."""
     reader: Callable[..., layouts.Parts] | None = None
     """Own reader: gets the folder and the options, answers the parts by name. It is used instead of lhotse's recipe
     unless `options` hold one that only the recipe has."""

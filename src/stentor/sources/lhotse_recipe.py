@@ -92,7 +92,7 @@ def recipe(verb: str, name: str, others: tuple[str, ...] = ()) -> Callable[..., 
 
 
 def call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """What a recipe returns. Its warnings are logged, its bars not drawn unless on a terminal. Raises `DataError`."""
+    """Call a recipe. Its warnings are logged, its bars not drawn unless on a terminal. Raises `DataError`."""
     quiet = contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO())
     try:
         with quiet, _warnings(function.__name__):

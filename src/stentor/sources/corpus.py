@@ -63,6 +63,9 @@ class Corpus(Source):
         fails."""
         row = KNOWN.get(self._name)
         own = row is not None and row.reads(self.options)
+        if row is not None and row.reader is not None and not own and self._name not in names():
+            known = ", ".join(p for p in inspect.signature(row.reader).parameters if p not in ("folder", "empty"))
+            raise ConfigError(f"The corpus {self.name} has no option {', '.join(self.options)}; it has: {known}.")
         function = None if own else recipe("prepare", self._name, tuple(KNOWN))
         folder = self._folder()
         if self.download:
@@ -74,7 +77,7 @@ class Corpus(Source):
             if own and row is not None and row.reader is not None:
                 return row.reader(folder, **self._reader_options(row.reader))
             assert function is not None
-            parts = prepare(function, self._arguments(function, folder))
+            parts = prepare(function, self._arguments(function, folder), row.constants(folder) if row else None)
             if not parts:
                 raise DataError("there are no recordings with an annotation")
         except DataError as error:
@@ -167,7 +170,7 @@ class Corpus(Source):
         yield from parts[self.pick(list(parts))]()
 
     def _download(self, folder: Path) -> Path:
-        download = recipe("download", self._name)
+        download = recipe("download", self._name, tuple(KNOWN))
         if self.split and self._unpacked_elsewhere(folder, self.split):
             return folder
         parameters = inspect.signature(download).parameters

@@ -18,6 +18,7 @@ STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 FLOORS = (
     "__main__",
     "cli",
+    "extend",
     "serve",
     "studio",
     "web",
@@ -27,7 +28,6 @@ FLOORS = (
     "report",
     "config",
     "callbacks",
-    "extend",
     "engine",
     "evaluators",
     "__init__",

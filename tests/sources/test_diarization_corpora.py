@@ -267,7 +267,7 @@ def tier(name, start, end):
     return f'name = "{name}"\nxmin = {start}\nxmax = {end}\ntext = "\u4f60\u597d"\n'
 
 
-def test_aishell4_and_alimeeting(tmp_path, textgrid):
+def test_aishell4_and_alimeeting(tmp_path, textgrid, monkeypatch):
     session = "20200616_M_R001S01C01"
     aishell = {f"test/wav/{session}.flac": Sound((4.0, 4.0)), f"test/TextGrid/{session}.TextGrid": tier("001-M", 1, 3)}
     assert recordings("AISHELL-4", lay_out(tmp_path / "a", aishell)) == {session: [("SPK0001", 1.0, 3.0)]}
@@ -288,6 +288,11 @@ def test_aishell4_and_alimeeting(tmp_path, textgrid):
     for microphone in ("near", "ihm"):
         heard = recordings("ali_meeting", ali, split="eval", options={"mic": microphone})
         assert heard == {"R8001_M8004_F_SPK8013": [("8013", 1.0, 3.0)]}
+    monkeypatch.setattr("stentor.errors.installed", lambda module: False)
+    with pytest.raises(
+        ConfigError, match=r"aishell4 needs textgrid, which is not installed: pip install 'stentor\[corp"
+    ):
+        recordings("aishell4", tmp_path / "a")
 
 
 def test_callhome(tmp_path):
@@ -357,7 +362,7 @@ def test_failures_say_corpus_key_path_and_option(tmp_path, caplog):
         recordings("chime6", tmp_path, split="dev")
     with pytest.raises(ConfigError, match=r"has no recipe for DISPLACE; load its RTTM files directly: \{type: rttm"):
         recordings("displace", tmp_path)
-    with pytest.raises(ConfigError, match="ego4d has no option subset; it has: annotations"):
+    with pytest.raises(ConfigError, match="ego4d has no option 'subset'; it has: annotations"):
         recordings("ego4d", tmp_path, options={"subset": "av"})
     with pytest.raises(ConfigError, match="lhotse cannot download msdwild: get it from its publishers"):
         recordings("msdwild", tmp_path, download=True)

@@ -33,6 +33,8 @@ class KnownCorpus:
     choices: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Option to its values, each with the pattern of the files that it reads. Whole recordings take the first value
     whose files are there; utterances the recipe's own default, if its files are there."""
+    extra: str = ""
+    """Extra of the package that the recipe needs."""
     constants: Callable[[Path], Mapping[str, Any]] = lambda folder: {}
     """Constants of the recipe's module that depend on the folder."""
     splits: Mapping[str, str] = field(default_factory=dict)
@@ -118,8 +120,12 @@ KNOWN: dict[str, KnownCorpus] = {
         "lsheavymix_cuts_PART_NUMBERspk*.jsonl.gz and the audio that they name", libriheavy_mix
     ),
     "librimix": KnownCorpus("Libri2Mix/wav16k/max/SPLIT/{mix_clean,s1,s2}/*.wav", librimix),
-    "aishell4": KnownCorpus("train_L, train_M, train_S or test, each with wav/*.flac and TextGrid/*.TextGrid"),
-    "ali_meeting": KnownCorpus("Train_Ali_far, Eval_Ali/Eval_Ali_far ..., with audio_dir/*.wav and textgrid_dir/"),
+    "aishell4": KnownCorpus(
+        "train_L, train_M, train_S or test, each with wav/*.flac and TextGrid/*.TextGrid", extra="corpora"
+    ),
+    "ali_meeting": KnownCorpus(
+        "Train_Ali_far, Eval_Ali/Eval_Ali_far ..., with audio_dir/*.wav and textgrid_dir/", extra="corpora"
+    ),
     "callhome_english": KnownCorpus(
         "the disc of LDC2001S97 with *.sph, and sre2000-key/fullref.rttm",
         layouts.callhome,

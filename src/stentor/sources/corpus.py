@@ -1,4 +1,4 @@
-"""`corpus`: any corpus that lhotse has a recipe for, on disk or downloaded."""
+"""`corpus`: a public corpus by its name, on disk or downloaded, read by a lhotse recipe or a reader of this project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stentor.data.cut import Cut, UnusableRecord, audio_path, recording_of
 from stentor.data.jsonl import not_found
 from stentor.data.storage import StoragePath
 from stentor.data.storage_cache import local_folder
-from stentor.errors import ConfigError, DataError, MissingData
+from stentor.errors import ConfigError, DataError, MissingData, require
 from stentor.sources.base import Source
 from stentor.sources.known_corpora import KNOWN, known_name, known_splits
 from stentor.sources.layouts import Parts
@@ -29,19 +29,20 @@ FOLDERS = ("_dir", "_root", "_path")
 
 
 class Corpus(Source):
-    """A public corpus by its name in lhotse, such as `librispeech`, `ljspeech`, `commonvoice`, `ami` or `tedlium`."""
+    """A public corpus as it lies on disk, by its name, such as `librispeech`, `ljspeech`, `ami` or `msdwild`."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     type: Literal["corpus"] = "corpus"
     name: str
-    """Name of the lhotse recipe."""
+    """Name of the corpus or of its lhotse recipe. Case, hyphens and underscores make no difference."""
     from_: StoragePath | None = Field(None, alias="from")
     """Folder of the unpacked corpus. Null with `download`: a folder `download` inside `to`."""
     to: Path | None = None
     """Folder that keeps the prepared manifests, so that the next run starts at once. Null: prepare each time."""
     split: str | None = None
-    """Part of the corpus, such as `train-clean-100` or `en/train`. Null where there is only one."""
+    """Part of the corpus, such as `train-clean-100` or `en/train`; `val` and `dev` are the same where there is one of
+    them. Null where there is only one part."""
     utterances: bool = True
     """One record for each transcribed utterance. False: one record for each whole recording, with segments, for
     diarization; its id is that of the recording."""
@@ -50,7 +51,8 @@ class Corpus(Source):
     download: bool = False
     """Download missing files. Read the corpus's licence first."""
     options: dict[str, Any] = {}
-    """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`."""
+    """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`, or of the reader (see
+    docs/diarization_data.md)."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         yield from self.shaped(self._cuts())
@@ -61,6 +63,10 @@ class Corpus(Source):
         fails."""
         row = KNOWN.get(self._name)
         own = row is not None and row.reads(self.options)
+        if row is not None and row.reader is not None and not own and self._name not in names():
+            known = [p for p in inspect.signature(row.reader).parameters if p not in ("folder", "empty")]
+            wrong = ", ".join(repr(option) for option in self.options if option not in known)
+            raise ConfigError(f"The corpus {self.name} has no option {wrong}; it has: {', '.join(known)}.")
         function = None if own else recipe("prepare", self._name, tuple(KNOWN))
         folder = self._folder()
         if self.download:
@@ -72,7 +78,9 @@ class Corpus(Source):
             if own and row is not None and row.reader is not None:
                 return row.reader(folder, **self._reader_options(row.reader))
             assert function is not None
-            parts = prepare(function, self._arguments(function, folder))
+            if row is not None and row.extra:
+                require(row.extra, f"The corpus {self.name}")
+            parts = prepare(function, self._arguments(function, folder), row.constants(folder) if row else None)
             if not parts:
                 raise DataError("there are no recordings with an annotation")
         except DataError as error:
@@ -89,7 +97,7 @@ class Corpus(Source):
         return f"The corpus {self.name} (`from: {folder}`)"
 
     def _advice(self) -> str:
-        """What the folder should hold and how to get it."""
+        """Advice: the files that the folder should hold, and whether they can be downloaded."""
         row = KNOWN.get(self._name)
         holds = f"The folder should hold {row.lies}." if row else "Give the folder of the unpacked corpus as `from`."
         return holds + (" `download: true` fetches what is missing." if self._downloadable() else "")
@@ -133,6 +141,8 @@ class Corpus(Source):
             "options": self.options,
             "empty": self.empty,
         }
+        if (row := KNOWN.get(self._name)) and row.choices:  # whole recordings have other default options
+            settings["utterances"] = self.utterances
         known = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
         if manifest.exists() and all(known.get(k) == v for k, v in settings.items()):
             yield from CutSet.from_jsonl_lazy(manifest)
@@ -163,7 +173,7 @@ class Corpus(Source):
         yield from parts[self.pick(list(parts))]()
 
     def _download(self, folder: Path) -> Path:
-        download = recipe("download", self._name)
+        download = recipe("download", self._name, tuple(KNOWN))
         if self.split and self._unpacked_elsewhere(folder, self.split):
             return folder
         parameters = inspect.signature(download).parameters

@@ -26,6 +26,7 @@ def prepare_corpus(options: CorpusOptions) -> None:
         split=options.split,
         download=options.download,
         utterances=not options.recordings,
+        empty=options.empty,
         options=recipe_options,
     )
     bad = []

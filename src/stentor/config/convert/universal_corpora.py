@@ -8,6 +8,8 @@ from typing import NamedTuple
 from stentor.config.convert.draft import ForeignConfig, items_of, number
 from stentor.config.convert.universal_data import UniversalConversion
 from stentor.config.document import Mistake, Node
+from stentor.errors import ConfigError
+from stentor.sources.corpus import recipe
 
 _MAPS = ("training.training_dataset_map", "training.validation.validation_dataset_map")
 _SOURCES = ("corpus_dir", "output_dir", "force_download")
@@ -113,7 +115,7 @@ class _DataSet:
         listed = [] if wanted is None else wanted.plain() if isinstance(wanted.value, list) else [wanted.value]
         self.parts = [str(part) for part in listed if part not in _ALL_PARTS and self.ours != "ego4d"]
         """Parts of the corpus that are asked for; none: all."""
-        self.known = _options_of(f"prepare_{self.ours}")
+        self.known = _options_of("prepare", self.ours)
         """Options of the lhotse recipe; None without a recipe."""
         self.made_before = self.known is None and self.ours not in _READERS
         """Whether there is no such corpus: manifests that were made before, as for simulated mixtures."""
@@ -147,7 +149,7 @@ class _DataSet:
         """Whether theirs would download the corpus: where its folder is missing, or if it is forced to."""
         forced = self.force is not None and self.force.value is not False
         missing = not Path(str(self.folder.plain())).is_dir()
-        return (forced or missing) and _options_of(f"download_{self.ours}") is not None
+        return (forced or missing) and _options_of("download", self.ours) is not None
 
     def leave_out(self, job: UniversalConversion) -> None:
         """Write what no source has a key for as comments."""
@@ -163,7 +165,7 @@ class _DataSet:
         elif self._is_downloaded():
             job.notes.append(f"{self.name} is downloaded to {self.folder.plain()} where it is missing, as theirs does.")
         title = f"Only of downloading {self.name}, which `download: true` does:"
-        if _options_of(f"download_{self.ours}") is None:
+        if _options_of("download", self.ours) is None:
             title = f"Only of downloading {self.name}; get it from its publishers:"
         job.comment_out(title, [(f"{prefix}.{key}", value) for key, value in self.download])
         left = [(f"{prefix}.process_params.{k}", v) for k, v in self.options.items() if k not in (self.known or ())]
@@ -173,12 +175,12 @@ class _DataSet:
         job.comment_out(f"{self.name} is read without it:", left)
 
 
-def _options_of(name: str) -> set[str] | None:
-    """Options of a function of lhotse's recipes; None if there is no such function."""
-    import lhotse.recipes
-
-    function = vars(lhotse.recipes).get(name)
-    return None if function is None else set(inspect.signature(function).parameters)
+def _options_of(verb: str, name: str) -> set[str] | None:
+    """Options of lhotse's recipe to `prepare` or `download` a corpus; None if there is none."""
+    try:
+        return set(inspect.signature(recipe(verb, name)).parameters)
+    except ConfigError:
+        return None
 
 
 def _mapped(job: UniversalConversion, key: str, datasets: dict[str, _DataSet]) -> Iterator[Split]:

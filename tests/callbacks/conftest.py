@@ -7,19 +7,26 @@ from typing import Any
 import pytest
 
 from stentor.engine.run_logger import RunLogger
+from stentor.engine.section import Schedule, Train
+from stentor.engine.steering import Steering
+from stentor.losses.token import CrossEntropy
+from stentor.tasks.transcribe import Transcribe
 
 
 class FakeTrainer:
-    def __init__(self, folder: Path, metric: tuple[str, str] = ("wer", "min"), sets: tuple[str, ...] = ("dev",)):
+    def __init__(self, folder: Path, sets: tuple[str, ...] = ("dev",)):
         self.folder, self.main, self.world = folder, True, 1
         self.step, self.epoch, self.total_steps = 0, 0, 100
         self.config = SimpleNamespace(
             name="fake",
             data=SimpleNamespace(eval=dict.fromkeys(sets)),
-            train=SimpleNamespace(log_every=10),
-            task=SimpleNamespace(main_metric=lambda: metric),
+            train=Train(log_every=10),
+            schedule=Schedule(),
+            task=Transcribe(),
+            callbacks=[],
             plain=lambda: {"name": "fake", "optim": {"lr": 1e-3}},
         )
+        self.steering = Steering(self.config, {"text": CrossEntropy()})
         self.accelerator = SimpleNamespace(trackers=[])
         self.logger = RunLogger(folder, main=True)
         self.messages: list[str] = []

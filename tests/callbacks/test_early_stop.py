@@ -5,14 +5,13 @@ import pytest
 
 from stentor.callbacks.early_stop import EarlyStop
 from stentor.errors import ConfigError
-from stentor.metrics.score import Score
 
 
 def feed(callback, trainer, values, name="dev", metric="wer"):
     """Show evaluations one by one until the callback stops the run; the number that it took."""
     for n, value in enumerate(values, 1):
         trainer.step += 10
-        callback.on_evaluate(trainer, name, {metric: Score(value)}, [])
+        callback.on_metrics(trainer, {"step": trainer.step, f"eval/{name}/{metric}": value})
         if trainer.stopped:
             return n
     return None
@@ -32,10 +31,10 @@ def test_stops_after_patience_and_goes_back_to_the_best(trainer):
     ("options", "values", "shown", "stop"),
     [
         ({"patience": 2, "min_delta": 0.01}, [0.5, 0.495, 0.492], {}, 3),
-        ({"patience": 1, "mode": "max", "metric": "dev/accuracy"}, [0.5, 0.6, 0.7, 0.6], {"metric": "accuracy"}, 4),
+        ({"patience": 1, "metric": "dev/loss"}, [0.5, 0.4, 0.3, 0.4], {"metric": "loss"}, 4),
         ({"patience": 1}, [0.1, 0.9, 0.9], {"name": "other"}, None),
     ],
-    ids=["small gains do not count", "higher is better for max", "other sets are not counted"],
+    ids=["small gains do not count", "any logged metric", "other sets are not counted"],
 )
 def test_what_counts(trainer, options, values, shown, stop):
     callback = EarlyStop(**options)
@@ -59,6 +58,18 @@ def test_counts_go_on_after_a_resume(trainer):
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     second.on_start(trainer)
     assert feed(second, trainer, [0.25]) == 1
+    trainer.stopped = None
+    third = EarlyStop(patience=3, metric="dev/cer")
+    third.load_state_dict(first.state_dict())
+    third.on_start(trainer)
+    assert feed(third, trainer, [0.9, 0.9], metric="cer") is None and "not dev/wer" in trainer.messages[-1]
+
+
+def test_scores_before_training_do_not_count(trainer):
+    callback = EarlyStop(patience=1)
+    callback.on_start(trainer)
+    callback.on_metrics(trainer, {"step": 0, "eval/dev/wer": 0.01})
+    assert feed(callback, trainer, [0.5, 0.4]) is None
 
 
 def test_an_error_or_no_stop_restores_nothing(trainer):
@@ -72,23 +83,12 @@ def test_an_error_or_no_stop_restores_nothing(trainer):
     assert trainer.restored == 0
 
 
-@pytest.mark.parametrize("metric, place", [("test/wer", "dev"), ("wer", "SET/METRIC")])
-def test_an_unknown_set_is_refused_at_the_start(trainer, metric, place):
-    with pytest.raises(ConfigError, match=place):
-        EarlyStop(metric=metric).on_start(trainer)
-
-
-def test_an_unknown_metric_names_the_known_ones(trainer):
-    callback = EarlyStop(metric="dev/war")
+def test_a_metric_that_a_plug_in_does_not_give_names_those_it_gives(trainer):
+    callback = EarlyStop()
     callback.on_start(trainer)
-    with pytest.raises(ConfigError, match="wer, cer"):
-        callback.on_evaluate(trainer, "dev", {"wer": Score(0.1), "cer": Score(0.1)}, [])
-
-
-def test_needs_an_evaluation_set(trainer):
-    trainer.config.data.eval = {}
-    with pytest.raises(ConfigError, match=r"data\.eval"):
-        EarlyStop().on_start(trainer)
+    trainer.step = 10
+    with pytest.raises(ConfigError, match=r"dev logs no metric 'wer', only war, cer; did you mean dev/war\?"):
+        callback.on_metrics(trainer, {"step": trainer.step, "eval/dev/war": 0.1, "eval/dev/cer": 0.1})
 
 
 @pytest.mark.slow

@@ -384,6 +384,7 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
         "seconds": round(progress.seconds, 1),
         "steps": progress.step,
         "best": progress.best,
+        "best_metric": progress.watched.get("best"),
         "stopped": trainer.stop_reason,
         "command": command,
         "environment": environment(trainer.accelerator),

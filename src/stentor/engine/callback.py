@@ -9,7 +9,7 @@ from stentor.section import Choice
 if TYPE_CHECKING:
     from stentor.data.batch import Batch, Prediction
     from stentor.engine.trainer import Trainer
-    from stentor.metrics.score import Score
+    from stentor.metrics.score import Direction, Score
 
 
 class Callback(Choice):
@@ -25,6 +25,11 @@ class Callback(Choice):
     priority: ClassVar[int] = 0
     """Order of the calls: a lower value runs earlier."""
     hooks: ClassVar[tuple[str, ...]] = ("on_", "before_", "after_")
+
+    def watches(self) -> tuple[str | None, Direction | None] | None:
+        """Return the metric that the callback decides by, as `SET/METRIC` (None: the one that ranks checkpoints), and
+        its mode. None: it decides by no metric. The metric is checked before training (`trainer.steering`)."""
+        return None
 
     def on_start(self, trainer: Trainer) -> None:
         """Called before the first step, after a checkpoint was loaded."""

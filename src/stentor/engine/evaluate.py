@@ -235,7 +235,8 @@ def metrics_row(
 ) -> dict[str, float]:
     """Return the row of metrics.jsonl for a scored set; `means`: the mean of each loss term."""
     row = {f"eval/{name}/{k}": s.value for k, s in scores.items()}
-    row |= {f"eval/{name}/loss": sum(losses[t].weight * v for t, v in means.items())}
+    if means:
+        row |= {f"eval/{name}/loss": sum(losses[t].weight * v for t, v in means.items())}
     return row | {f"eval/{name}/loss_{t}": v for t, v in means.items()}
 
 

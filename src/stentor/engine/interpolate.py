@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.atomic_write import atomic_path
 from stentor.engine import checkpoint, ema
 from stentor.engine.checkpoint_writer import write_divided
+from stentor.engine.evaluate import metrics_row
 from stentor.engine.section import Interpolate
 from stentor.engine.sharding import own_shards
 from stentor.engine.tensor_files import MeanTensors, StoredTensors
@@ -181,10 +182,12 @@ def _relative(loss: float, before: float) -> float:
     return loss / abs(before) if before else math.inf
 
 
-def scored(trainer: Trainer, name: str, assign: Callable[[], None], sets: Sequence[str]) -> dict[str, float]:
-    """Return the main metric on sets of `data.eval` with the weights of `assign`, or the saved value of a run that was
-    killed. Called on all ranks."""
-    path, metric = trainer.checkpoints / SEARCH, trainer.task.main_metric()[0]
+def scored(
+    trainer: Trainer, name: str, assign: Callable[[], None], sets: Sequence[str], metric: str | None = None
+) -> dict[str, float]:
+    """Return a metric (None: the main one) on sets of `data.eval` with the weights of `assign`, or the saved value of a
+    run that was killed. Called on all ranks."""
+    path, metric = trainer.checkpoints / SEARCH, metric or trainer.task.main_metric()[0]
     items = {s.name: s for s in trainer.evals}
     train = trainer.train
     about = json.loads(json.dumps([trainer.step, trainer.progress.best, train.use, train.ema, trainer.fingerprint]))
@@ -201,7 +204,8 @@ def scored(trainer: Trainer, name: str, assign: Callable[[], None], sets: Sequen
     if missing := [s for s in sets if s not in values]:
         assign()
         for one in missing:
-            values[one] = trainer.score(items[one])[0][metric].value
+            scores, means, _ = trainer.score(items[one])
+            values[one] = metrics_row(trainer.losses, one, scores, means)[f"eval/{one}/{metric}"]
             known[name] = known.get(name, {}) | {one: values[one]}
             trainer.communicator.on_main(lambda: _replace(path, {"about": about, "scores": known}))
     return {s: values[s] for s in sets}
@@ -213,20 +217,21 @@ def _replace(path: Path, content: dict[str, Any]) -> None:
 
 
 def greedy_soup(trainer: Trainer, best: Sequence[dict[str, Any]], stored: Sequence[StoredTensors]) -> StoredTensors:
-    """Return the mean of those best checkpoints, best first, that do not make it worse on the first evaluation set.
+    """Return the mean of those best checkpoints, best first, that do not make the metric that ranks them worse.
     `best`: their entries in `progress.best`. Called on all ranks; the model keeps the weights that were tried last."""
-    model, (metric, mode) = trainer.bundle.model, trainer.task.main_metric()
-    random, first = ema.random_buffers(model), trainer.evals[0].name
+    model, watched = trainer.bundle.model, trainer.steering.best
+    assert watched is not None
+    random, first = ema.random_buffers(model), watched.set
     steps = [entry["step"] for entry in best]
     chosen, value = [0], best[0]["value"]
     for number in range(1, len(stored)):
         tried = MeanTensors([stored[i] for i in (*chosen, number)], random)
         name = "soup " + " ".join(str(steps[i]) for i in (*chosen, number))
-        new = scored(trainer, name, partial(ema.read_weights, model, tried), [first])[first]
-        is_better = new <= value if mode == "min" else new >= value
+        new = scored(trainer, name, partial(ema.read_weights, model, tried), [first], watched.metric)[first]
+        is_better = new == value or watched.improves(new, value)
         trainer.event("soup", steps=[steps[i] for i in (*chosen, number)], value=new, taken=is_better)
         if is_better:
             chosen, value = [*chosen, number], new
     listed = ", ".join(str(steps[i]) for i in chosen)
-    trainer.say(f"Greedy soup of the steps {listed}: {metric} of {first} {figure(metric, value)}.")
+    trainer.say(f"Greedy soup of the steps {listed}: {watched.metric} of {first} {figure(watched.metric, value)}.")
     return MeanTensors([stored[i] for i in chosen], random)

@@ -111,7 +111,7 @@ def factor(config: Schedule, step: int, total: int) -> float:
 
 
 class Plateau:
-    """Multiplies the learning rate by `gamma` when the main metric stops getting better."""
+    """Multiplies the learning rate by `gamma` when its metric stops getting better."""
 
     def __init__(self, config: Schedule):
         self.config = config

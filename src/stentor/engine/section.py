@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from stentor.metrics.score import Direction
 from stentor.section import ConfigConflict, Section
 
 
@@ -44,7 +45,7 @@ class Optim(Section):
 
 
 class Schedule(Section):
-    """Learning rate as a factor of the peak, depending only on the optimizer step (plateau: also on the metric)."""
+    """Learning rate as a factor of the peak, depending only on the optimizer step (plateau: also on a metric)."""
 
     type: Literal[
         "cosine",
@@ -71,7 +72,13 @@ class Schedule(Section):
     gamma: float = Field(0.1, gt=0, le=1)
     """Factor of step, exponential and plateau."""
     patience: int = Field(3, ge=1)
-    """Number of evaluations without a better main metric before plateau multiplies by `gamma`."""
+    """Number of evaluations without a better metric before plateau multiplies by `gamma`."""
+    metric: str | None = None
+    """Metric of plateau, `SET/METRIC`, such as `dev/loss`. Null: the one that ranks checkpoints, see
+    `train.best_metric`."""
+    mode: Direction | None = None
+    """Whether a lower or higher `metric` is better; only for metrics that declare no direction. Null: as the metric
+    declares."""
     decay_ratio: float = Field(0.2, gt=0, le=1)
     """Length of the final linear decay of warmup_stable_decay, as a share of all steps."""
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("warmup_steps", "warmup_ratio"),)
@@ -132,11 +139,17 @@ class Train(Section):
     keep: int | None = Field(2, ge=1)
     """Number of newest checkpoints to keep. Null: all."""
     keep_best: int = Field(1, ge=0)
-    """Number of best checkpoints to keep in addition, by the task's main metric on the first evaluation set."""
+    """Number of best checkpoints to keep in addition, by `best_metric`."""
+    best_metric: str | None = None
+    """Metric that ranks checkpoints, `SET/METRIC`: any that is logged for a set of `data.eval`, such as `dev/loss`.
+    Null: the metric of the callback `early_stop`, else the task's main metric on the first evaluation set."""
+    best_mode: Direction | None = None
+    """Whether a lower or higher `best_metric` is better; only for metrics that declare no direction. Null: as the
+    metric declares."""
     use: Literal["best", "last", "average", "greedy"] = "best"
     """Weights of the export: of the best checkpoint, of the last step, the mean of the `keep_best` best
-    checkpoints (a uniform soup), or the mean of those among them that make it no worse on the first evaluation set (a
-    greedy soup). Without an evaluation set: last."""
+    checkpoints (a uniform soup), or the mean of those among them that make `best_metric` no worse (a greedy soup).
+    Without an evaluation set: last."""
     interpolate: Annotated[float, Field(ge=0, le=1)] | Interpolate | None = None
     """Average the final weights with the initial ones, so that a pretrained model forgets less (WiSE-FT). A number is
     the share of the final weights; a section searches for it on evaluation sets. Null: no averaging."""

@@ -9,6 +9,7 @@ from stentor.dataloading.leakage import Overlap
 from stentor.dataloading.section import Data
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.dataloading.train_dataset import TrainDataset
+from stentor.engine.callback import Callback
 from stentor.engine.evaluate import EvalSet
 from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
@@ -26,6 +27,7 @@ class RunConfig(Protocol):
     optim: Optim
     schedule: Schedule
     train: Train
+    callbacks: list[Callback]
 
     def plain(self) -> dict[str, Any]:
         """The whole config as plain data."""

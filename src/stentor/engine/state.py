@@ -43,6 +43,8 @@ class TrainProgress:
     """Records with unusable audio: id -> (reason, message)."""
     seen: int = 0  # records that were read or tried
     evaluated: int = 0  # the step that was scored last
+    watched: dict[str, str | None] = field(default_factory=dict)
+    """Metrics by which `best` is ranked and the plateau schedule decides; empty in older checkpoints."""
 
 
 @dataclass
@@ -64,12 +66,14 @@ class TrainState:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of state.json."""
-        return vars(self.progress) | {k: v for k, v in vars(self).items() if k != "progress"}
+        progress = {k: v for k, v in vars(self.progress).items() if k != "watched" or v}
+        return progress | {k: v for k, v in vars(self).items() if k != "progress"}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TrainState:
         """Create it from the content of state.json. Raises KeyError with the name of a missing key."""
-        progress = TrainProgress(**{f.name: content[f.name] for f in fields(TrainProgress)})
+        kept = {f.name: content[f.name] for f in fields(TrainProgress) if f.name != "watched"}
+        progress = TrainProgress(**kept, watched=content.get("watched", {}))
         progress.bad = {name: (reason, message) for name, (reason, message) in progress.bad.items()}
         required = {f.name: content[f.name] for f in fields(cls) if f.name not in ("progress", "audio")}
         return cls(progress, **required, audio=content.get("audio", {}))

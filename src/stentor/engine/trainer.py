@@ -28,10 +28,11 @@ from stentor.engine.optim import Plateau, factor
 from stentor.engine.run_logger import RunLogger
 from stentor.engine.setup import RunConfig, TrainingSetup
 from stentor.engine.signals import on_signal
+from stentor.engine.steering import Steering, steer
 from stentor.engine.totals import MicroBatchLoss, StepTotals
 from stentor.errors import ConfigError, DataError, StentorError, Stopped
 from stentor.metrics.score import Score
-from stentor.section.contract import blame, violation
+from stentor.section.contract import blame
 
 if TYPE_CHECKING:
     from stentor.engine.callback import Callback
@@ -70,6 +71,7 @@ class Trainer:
         self.say(f"Training on {backend.description}, {self.accelerator.mixed_precision.replace('no', 'fp32')}.")
         self.ema = EMA(setup.bundle.model, self.train.ema) if self.train.ema else None
         self.plateau = Plateau(config.schedule)
+        self.steering = Steering(config, setup.losses)
         self.meter = MetricAccumulator(setup.losses, self.device, communicator)
         self.progress = state.TrainProgress()
         self.accumulate = self.train.accumulate
@@ -344,30 +346,18 @@ class Trainer:
     # Evaluation ------------------------------------------------------------------------------------------------
 
     def evaluate(self) -> None:
-        """Score all evaluation sets; the first one's main metric ranks checkpoints."""
+        """Score all evaluation sets and `steer` by their metrics."""
         self.progress.evaluated = self.step
         if self.world > 1:  # running statistics differ between ranks until the next forward of training
             for buffer in self.bundle.model.buffers():
                 torch.distributed.broadcast(buffer, 0)
         row: dict[str, float] = {}
-        scores_of: dict[str, dict[str, Score]] = {}
         with self.ema.applied() if self.ema else contextlib.nullcontext():
             for eval_set in self.evals:
                 scores, means, predictions = self.score(eval_set)
-                scores_of[eval_set.name] = scores
-                row |= metrics_row(self.losses, eval_set.name, scores, means)
                 self._call("on_evaluate", eval_set.name, scores, predictions)
-        metric, mode = self.task.main_metric()
-        first = scores_of[self.evals[0].name]
-        if metric not in first:
-            raise violation(self.task, "main_metric", f"name one of the scores ({', '.join(first)})", metric)
-        value = first[metric].value
-        if self.config.schedule.type == "plateau":
-            self.plateau.see(value, mode)
-        sign = 1 if mode == "min" else -1
-        ranked = [*(b for b in self.progress.best if b["step"] != self.step), {"step": self.step, "value": value}]
-        ranked.sort(key=lambda b: (math.isnan(b["value"]), sign * b["value"], -b["step"]))
-        self.progress.best = ranked[: max(self.train.keep_best, 1)]
+                row |= metrics_row(self.losses, eval_set.name, scores, means)
+        steer(self, row)
         self.event("evaluated", step=self.step, metrics=row)
         self.log(row)
         self.meter.restart()

@@ -19,8 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from stentor.metrics.score import Score, bootstrap, rate_interval
+from stentor.metrics.score import Direction, Score, bootstrap, rate_interval
 
+DIRECTIONS: dict[str, Direction] = {
+    "der": "min",
+    "der_collar": "min",
+    "der_no_overlap": "min",
+    "jer": "min",
+    "speaker_count": "max",
+    "frame_f1": "max",
+}
+"""Metrics of `scores`, the main one first."""
+OF_SPEAKERS = ("der_no_overlap", "jer", "speaker_count")
+"""Metrics that only labels of speakers have."""
 COLLAR = 0.25
 """Seconds to either side of a boundary that `der_collar` leaves out: NIST's."""
 SHORTEST = 1e-6

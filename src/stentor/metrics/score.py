@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 Ratio: TypeAlias = "Callable[[np.ndarray, np.ndarray], np.ndarray]"
+Direction = Literal["min", "max"]
+"""Whether a lower or a higher value of a metric is better."""
 LEVEL = 0.95
 """Confidence level of all intervals."""
 FEWEST_SPEAKERS = 5

@@ -13,11 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from stentor.metrics.score import Score, bootstrap, rate_interval
+from stentor.metrics.score import Direction, Score, bootstrap, rate_interval
 from stentor.metrics.word_match import Matches, Word, has_times, match, time_of
 
 TOLERANCES = (20, 50, 100, 200)
 """Milliseconds of the shares within and of the collars of F1."""
+DIRECTIONS: dict[str, Direction] = {
+    **{f"word_{slot}_{kind}_ms": "min" for slot in ("time", "start", "end") for kind in ("mean", "median")},
+    "aas_ms": "min",
+    **{f"{name}_{t}ms": "max" for name in ("within", "word_f1") for t in TOLERANCES},
+    "words_matched": "max",
+    "ece": "min",
+}
+"""Metrics of `score`, the main one first."""
 BINS = 10
 """Equal-width bins of confidence."""
 HISTOGRAM = range(-200, 201, 5)

@@ -8,7 +8,7 @@ from typing import Any
 from stentor.metrics.format import MINOR, deciding_first, is_rate, label
 from stentor.report.figures import Chart, ChartLine, ChartStyle, Curve, chart
 
-HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos", "within", "matched"}
+HIGHER_IS_BETTER = {"accuracy", "f1", "precision", "recall", "similarity", "mos", "within", "matched", "chrf", "count"}
 
 LOOP = (
     ("audio_seconds_per_second", "Audio throughput", "seconds of audio per second", False),

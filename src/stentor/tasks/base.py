@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from stentor.data.batch import Batch, Example, Prediction
     from stentor.losses.base import Loss
-    from stentor.metrics.score import Score
+    from stentor.metrics.score import Direction, Score
     from stentor.models.base import Bundle
     from stentor.models.contracts import Processor
 
@@ -127,6 +127,16 @@ class Task(Choice):
         for the same items in the same order, with a paired interval. Empty for tasks without error rates."""
         return {}
 
-    def main_metric(self) -> tuple[str, str]:
-        """Return the name of the metric that selects the best checkpoint, and `min` or `max`."""
+    def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
+        """Return the metrics of `score` for a model with these loss terms, the main one first, and whether lower
+        (`min`) or higher (`max`) is better; None: neither is. Losses and perplexities are the engine's."""
+        return {}
+
+    def main_metric(self) -> tuple[str, Direction]:
+        """Return the name of the metric that selects the best checkpoint by default, and `min` or `max`."""
         raise NotImplementedError
+
+    def first_metric(self) -> tuple[str, Direction]:
+        """The `main_metric` of tasks that declare `metrics`."""
+        name, direction = next(iter(self.metrics({}).items()))
+        return name, direction or "min"

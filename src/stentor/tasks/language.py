@@ -7,13 +7,13 @@ arguments of `CrossEntropy.sum` for the term `text`, with the same number of con
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stentor.data.batch import Example, Prediction
 from stentor.data.cut import Cut, language_of, text_of
 from stentor.losses.token import CrossEntropy
-from stentor.metrics.score import Score
+from stentor.metrics.score import Direction, Score
 from stentor.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -97,5 +97,7 @@ class Language(Task):
             "bits_per_character": Score(nats / math.log(2) / characters, details={"characters": characters}),
         }
 
-    def main_metric(self) -> tuple[str, str]:
-        return "perplexity", "min"
+    main_metric = Task.first_metric
+
+    def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
+        return {"perplexity": "min", "bits_per_character": "min"}

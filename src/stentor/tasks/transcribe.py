@@ -24,7 +24,7 @@ from stentor.data.cut import RATE, Cut, field_of, language_of, set_translation, 
 from stentor.data.storage import StoragePath
 from stentor.losses.sequence import SequenceLoss, sequence_terms
 from stentor.losses.token import CrossEntropy
-from stentor.metrics.score import Score
+from stentor.metrics.score import Direction, Score
 from stentor.models.contracts import GenerationOutput, Recognizer
 from stentor.tasks.base import Task
 from stentor.tasks.decode_checks import Checks, compression_ratio, token_spans, word_confidences
@@ -291,8 +291,13 @@ class Transcribe(Task):
     def _word_unit(self) -> Unit:
         return "compound" if self.scoring == "open_asr" else "word"
 
-    def main_metric(self) -> tuple[str, str]:
-        return ("chrf", "max") if self.translate else (self.metric, "min")
+    main_metric = Task.first_metric
+
+    def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
+        if self.translate:
+            return {"chrf": "max"}
+        heads = ["ctc_wer"] if "ctc" in losses and len(losses) > 1 else []
+        return dict.fromkeys([self.metric, "wer", "cer", *heads], "min")
 
 
 def _tokens(ids: list[int], log_probs: list[float], decode: Callable[[list[int]], str]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from stentor.data.batch import Example, Prediction
-    from stentor.metrics.score import Score
+    from stentor.losses.base import Loss
+    from stentor.metrics.score import Direction, Score
     from stentor.models.base import Bundle
 
 
@@ -95,6 +96,9 @@ class WhoSaidWhat(Transcribe):
     def reference(self, cut: Cut) -> dict[str, Any]:
         more = {"segments": turns_of(cut) or [], "uem": uem_of(cut), "duration": cut.duration}
         return {**super().reference(cut), **more}
+
+    def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
+        return {self.metric: "min", **dict.fromkeys(("cpwer", "tcpwer", "der"), "min"), **super().metrics(losses)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """Return `cpwer`, `tcpwer` and `der` against the turns of the records, then the metrics of `transcribe`; the

@@ -16,7 +16,7 @@ Another family has, in addition to what `transcribe` needs:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stentor.data.batch import Prediction
@@ -24,7 +24,7 @@ from stentor.data.cut import RATE, Cut, language_of, text_of, words_of
 from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
-from stentor.metrics.score import Score
+from stentor.metrics.score import Direction, Score
 from stentor.tasks.decode_checks import word_confidences
 from stentor.tasks.transcribe import Transcribe, seconds_of, within
 
@@ -212,8 +212,10 @@ class Words(Transcribe):
         )
         return {**times, **super().score(predictions)}
 
-    def main_metric(self) -> tuple[str, str]:
-        return "word_time_mean_ms", "min"
+    def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
+        from stentor.metrics.word_time import DIRECTIONS
+
+        return {**DIRECTIONS, **super().metrics(losses)}
 
 
 def _tokens_of(text: str, places: Sequence[tuple[int, int]], start: int, end: int) -> list[int]:

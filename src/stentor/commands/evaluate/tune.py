@@ -13,7 +13,6 @@ from stentor.inference.load import TRAINING_CONFIG, find_export, load
 from stentor.metrics.format import figure
 from stentor.metrics.score import Score
 from stentor.pipeline.journal import write_json
-from stentor.tasks.diarize.aggregate import diarization
 from stentor.tasks.diarize.inference import WindowOutputs, run_windows
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.diarize.tune import TuningRecording
@@ -88,9 +87,7 @@ def _scores(
 ) -> dict[str, Score]:
     predictions = []
     for cut, reference, output in zip(cuts, references, outputs, strict=True):
-        segments = diarization(output, windows, task.labels.permutes, task.labels.names)
-        answer = {"segments": segments, "frame_seconds": output.frame_seconds}
-        predictions.append(Prediction(cut.id, reference, answer, cut.duration))
+        predictions.append(Prediction(cut.id, reference, task.answer(output, windows), cut.duration))
     return task.score(predictions)
 
 

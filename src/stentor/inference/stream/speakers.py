@@ -145,7 +145,7 @@ class OnlineDiarizer:
 
         cached = [(speaker, stretch) for speaker, known in enumerate(self.cache) for stretch in known]
         audio = np.concatenate([*(stretch.audio for _, stretch in cached), window])
-        ((scores, active, _),) = label_audio(self.bundle, self.task, [audio])
+        ((scores, active, *_),) = label_audio(self.bundle, self.task, [audio])
         windows = self.task.windows
         if windows.threshold is not None or not self.task.labels.exclusive:
             active = hysteresis(scores, windows.threshold or 0.5, windows.offset)

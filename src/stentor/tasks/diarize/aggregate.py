@@ -78,7 +78,7 @@ def overlap_add(outputs: WindowOutputs, active: np.ndarray, speakers: np.ndarray
     talking = np.zeros(outputs.frames, np.float32)
     total = np.zeros(outputs.frames, np.float32)
     for w, (start, length) in enumerate(zip(outputs.starts.tolist(), outputs.lengths.tolist(), strict=True)):
-        weight = _weight(length)
+        weight = frame_weights(length)
         total[start : start + length] += weight
         talking[start : start + length] += weight * active[w, :length].sum(1)
         # A decision outweighs every probability: one window alone is taken as it is.
@@ -98,13 +98,13 @@ def averaged(outputs: WindowOutputs, windows: Windows) -> np.ndarray:
     scores = np.zeros((outputs.frames, activations.shape[2]), np.float32)
     total = np.zeros((outputs.frames, 1), np.float32)
     for w, (start, length) in enumerate(zip(outputs.starts.tolist(), outputs.lengths.tolist(), strict=True)):
-        weight = _weight(length)[:, None]
+        weight = frame_weights(length)[:, None]
         scores[start : start + length] += weight * activations[w, :length]
         total[start : start + length] += weight
     return hysteresis(scores / np.maximum(total, 1e-6), windows.threshold or 0.5, windows.offset)
 
 
-def _weight(length: int) -> np.ndarray:
+def frame_weights(length: int) -> np.ndarray:
     """Return the weight of each frame of a window, float32 [length]: lower at the edges, with context on one side."""
     middle = 1 - np.abs(2 * (np.arange(length) + 0.5) / length - 1)
     return np.maximum(middle, 0.1).astype(np.float32)

@@ -52,6 +52,8 @@ class WindowOutputs:
     """Long-term spectrum of each speaker, float32 [W, S, E], where there are no embeddings; 0 where silent."""
     nonoverlapping: np.ndarray
     """Frames in which only that speaker talks, int32 [W, S]: how much an embedding is worth."""
+    classes: np.ndarray | None = None
+    """Probabilities of the classes, float16 [W, T, S, classes], see `Labels.class_scores`; 0 where padded."""
 
     @property
     def frames(self) -> int:
@@ -73,6 +75,7 @@ class _Job:
     embeddings: list[np.ndarray] = field(default_factory=list)
     spectra: list[np.ndarray] = field(default_factory=list)
     nonoverlapping: list[np.ndarray] = field(default_factory=list)
+    classes: list[np.ndarray] = field(default_factory=list)
     samples: int = 0
     cut: int = 0
     complete: bool = False
@@ -141,9 +144,11 @@ def _label(bundle: Bundle, task: FrameTask, windows: list[tuple[_Job, int, np.nd
     device = str(next(bundle.model.parameters()).device)
     voices = embedder(task.windows.embedding, device) if task.windows.embedding else None
     labelled = label_audio(bundle, task, [audio for _, _, audio in windows], upsample)
-    for (job, start, audio), (scores, active, frame_embeddings) in zip(windows, labelled, strict=True):
+    for (job, start, audio), (scores, active, frame_embeddings, classes) in zip(windows, labelled, strict=True):
         job.starts.append(start * upsample)
         job.scores.append(scores.astype(np.float16))
+        if classes is not None:
+            job.classes.append(classes.astype(np.float16))
         if task.labels.exclusive:
             job.hard.append(active)
         job.nonoverlapping.append(nonoverlapping_frames(active).sum(0).astype(np.int32))
@@ -162,10 +167,10 @@ def _label(bundle: Bundle, task: FrameTask, windows: list[tuple[_Job, int, np.nd
 @torch.no_grad()
 def label_audio(
     bundle: Bundle, task: FrameTask, audio: Sequence[np.ndarray], upsample: int = 1
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]]:
     """Yield, for each audio, float32 [samples], (speech probabilities of the model's speakers, float32 [T, S]; active
-    speakers, bool [T, S]; embeddings of frames [T, E] if the model has them), with `upsample` decisions per frame of
-    the model."""
+    speakers, bool [T, S]; embeddings of frames [T, E] if the model has them; `Labels.class_scores`), with `upsample`
+    decisions per frame of the model."""
     model: Any = bundle.model
     processor: Any = bundle.processor
     examples = [Example(str(row), _long_enough(processor, samples)) for row, samples in enumerate(audio)]
@@ -181,7 +186,8 @@ def label_audio(
         silent = digital_silence(samples, length, processor.sample_rate, frame_seconds)
         scores = np.where(silent, 0.0, _probabilities(task, logits[row, :length]))
         active = scores >= 0.5 if speaking is None else speaking[row, :length] & ~silent
-        yield scores, active, None if embeddings is None else embeddings[row].repeat(upsample, 0)[:length]
+        frame_embeddings = None if embeddings is None else embeddings[row].repeat(upsample, 0)[:length]
+        yield scores, active, frame_embeddings, task.labels.class_scores(logits[row, :length])
 
 
 def _probabilities(task: FrameTask, logits: np.ndarray) -> np.ndarray:
@@ -259,13 +265,14 @@ def _outputs(bundle: Bundle, upsample: int, job: _Job) -> WindowOutputs:
         embeddings=np.stack(job.embeddings) if job.embeddings else None,
         spectra=np.stack(job.spectra) if job.spectra else None,
         nonoverlapping=np.stack(job.nonoverlapping),
+        classes=_stacked(job.classes, lengths.max()) if job.classes else None,
     )
 
 
 def _stacked(rows: list[np.ndarray], length: int) -> np.ndarray:
-    """Arrays [T_i, S] as one [W, length, S], zero padded; the list is emptied on the way, so that nothing is held
+    """Arrays [T_i, ...] as one [W, length, ...], zero padded; the list is emptied on the way, so that nothing is held
     twice."""
-    stacked = np.zeros((len(rows), length, rows[0].shape[1]), rows[0].dtype)
+    stacked = np.zeros((len(rows), length, *rows[0].shape[1:]), rows[0].dtype)
     for i in range(len(rows)):
         stacked[i, : len(rows[i])] = rows[i]
         rows[i] = rows[i][:0]

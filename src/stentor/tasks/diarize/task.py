@@ -23,7 +23,7 @@ from stentor.data.cut import Cut, field_of, segments_of, uem_of
 from stentor.data.spans import clip_spans
 from stentor.errors import ConfigError
 from stentor.losses.hidden import anchors
-from stentor.metrics.score import Score
+from stentor.metrics.score import Direction, Score
 from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict
 from stentor.tasks.base import Task
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from stentor.metrics.diarization import DiarizedRecording
     from stentor.models.base import Bundle
     from stentor.models.contracts import Processor
+    from stentor.tasks.diarize.inference import WindowOutputs
 
 SEGMENT_COUNTS = {
     "merged_segments": "Segments of one speaker that overlap were merged",
@@ -240,31 +241,43 @@ class Diarize(Task):
     # Answers
 
     def predict(self, bundle: Bundle, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        """Return `segments` `{"speaker", "start", "end"}` in seconds, in order of time, and `frame_seconds`."""
-        from stentor.tasks.diarize.aggregate import diarization
+        """Return the `answer` for each example."""
         from stentor.tasks.diarize.inference import run_windows
 
-        return [
-            {
-                "segments": diarization(outputs, self.windows, self.labels.permutes, self.labels.names),
-                "frame_seconds": outputs.frame_seconds,
-            }
-            for outputs in run_windows(bundle, self, ([e.audio] for e in examples if e.audio is not None))
-        ]
+        recordings = ([e.audio] for e in examples if e.audio is not None)
+        return [self.answer(outputs, self.windows) for outputs in run_windows(bundle, self, recordings)]
+
+    def answer(self, outputs: WindowOutputs, windows: Windows) -> dict[str, Any]:
+        """Return `segments` `{"speaker", "start", "end"}` in seconds, in order of time, `frame_seconds` and, for labels
+        with `class_names`, `classes`: runs [class, number of frames] for each target."""
+        from stentor.tasks.diarize.aggregate import activity, segments, smoothed
+        from stentor.tasks.diarize.classes import decoded_classes
+
+        labels, frame = self.labels, outputs.frame_seconds
+        tracks = smoothed(activity(outputs, windows, labels.permutes), windows, frame)
+        found = segments(tracks, frame, outputs.duration, None if labels.permutes else labels.names)
+        classes = {"classes": decoded_classes(outputs, windows, labels, tracks)} if labels.class_names else {}
+        return {"segments": found, "frame_seconds": frame, **classes}
 
     def reference(self, cut: Cut) -> dict[str, Any]:
         """Return `segments` in terms of the labels, the scored regions (`uem`, None: all), the `duration` of the
-        recording and its number of `speakers`."""
+        recording, its number of `speakers` and, for labels with `class_names`, the speakers' `turns`."""
         segments = segments_of(cut)
         speakers = len({s["speaker"] for s in segments})
         reference = self.labels.reference_segments(segments)
-        return {"segments": reference, "uem": uem_of(cut), "duration": cut.duration, "speakers": speakers}
+        turns = {"turns": segments} if self.labels.class_names else {}
+        return {"segments": reference, "uem": uem_of(cut), "duration": cut.duration, "speakers": speakers, **turns}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
-        """Return the metrics of `stentor.metrics.diarization.scores`, `der` first."""
-        from stentor.metrics.diarization import scores
+        """Return the metrics of `stentor.metrics.diarization.scores`, `der` first, and those of frame classes."""
+        from stentor.metrics import classification, diarization
+        from stentor.tasks.diarize.classes import confusion
 
-        return scores(self._spoken(predictions), speaker_labels=self.labels.permutes)
+        scores = diarization.scores(self._spoken(predictions), speaker_labels=self.labels.permutes)
+        if names := self.labels.class_names:
+            counts = [confusion(self.labels, p.reference, p.output) for p in predictions if "classes" in p.output]
+            scores |= classification.scores(counts, names)
+        return scores
 
     def change(self, before: Sequence[Prediction], after: Sequence[Prediction]) -> dict[str, Score]:
         """Return the change of `der`."""
@@ -273,8 +286,14 @@ class Diarize(Task):
         change = relative_change(self._spoken(before), self._spoken(after))
         return {} if change is None else {"der": change}
 
-    def main_metric(self) -> tuple[str, str]:
-        return "der", "min"
+    main_metric = Task.first_metric
+
+    def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
+        from stentor.metrics.classification import directions
+        from stentor.metrics.diarization import DIRECTIONS, OF_SPEAKERS
+
+        of_segments = {m: d for m, d in DIRECTIONS.items() if self.labels.permutes or m not in OF_SPEAKERS}
+        return {**of_segments, **(directions(names) if (names := self.labels.class_names) else {})}
 
     def _spoken(self, predictions: Sequence[Prediction]) -> list[DiarizedRecording]:
         from stentor.metrics.diarization import DiarizedRecording

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from stentor.metrics.format import figure, interval, text_table
-from stentor.metrics.score import Score
+from stentor.metrics.score import Direction, Score
 from stentor.metrics.speech import (
     COLUMNS,
     REAL,
@@ -50,6 +50,16 @@ def evaluate_items(
                 else:
                     rows[i].setdefault(evaluator.gives, {})[column] = output
     return rows
+
+
+def directions(evaluators: Sequence[SpeechEvaluator]) -> dict[str, Direction | None]:
+    """Metrics of `scores` without comparison of voices, with their directions; a speaking rate has none."""
+    measured: dict[str, Direction | None] = {}
+    if any(evaluator.gives == "text" for evaluator in evaluators):
+        measured |= {"wer": "min", "cer": "min"}
+    measured |= {evaluator.type: "max" for evaluator in evaluators if evaluator.gives == "quality"}
+    measured |= {"speaking_rate": None} if evaluators else {}
+    return {metric(name, column): direction for name, direction in measured.items() for column in COLUMNS}
 
 
 def scores(

@@ -30,7 +30,7 @@ from stentor.data.cut import Cut, field_of, language_of, speaker_of, text_of
 from stentor.errors import ConfigError
 from stentor.losses.codebook import Codebook
 from stentor.losses.sequence import SequenceLoss, sequence_terms
-from stentor.metrics.score import Score
+from stentor.metrics.score import Direction, Score
 from stentor.models.base import TaskRequirements
 from stentor.section import ConfigConflict
 from stentor.tasks.base import Task
@@ -320,8 +320,12 @@ class Speak(Task):
         texts, languages, speakers = ([p.reference[k] for p in evaluated] for k in ("text", "language", "speaker"))
         return scores([p.output["heard"] for p in evaluated], texts, languages, speakers)
 
-    def main_metric(self) -> tuple[str, str]:
-        return "loss", "min"
+    main_metric = Task.first_metric
+
+    def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
+        from stentor.tasks.speak.evaluator_scores import directions
+
+        return {"loss": "min", **directions(self._evaluators_of_clips())}
 
 
 def seed_of(seed: int, name: str) -> int:

@@ -55,6 +55,29 @@ class Labels(Choice):
         """Return the probability of each local speaker, or of each of `names`, float32 [T, S], from logits [T, C]."""
         raise NotImplementedError
 
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes of a frame, for accuracy and F1; empty for labels that are no classes. By default those
+        of `exclusive` labels, whose `targets` are classes."""
+        if self.permutes or not self.exclusive:
+            return []
+        return self.names if len(self.names) == self.classes else [f"class_{i}" for i in range(self.classes)]
+
+    def frame_classes(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """Return the class of each frame, int64 [T, 1] (-100: not scored), from the arguments of `targets`."""
+        targets = self.targets(activity, ids)
+        return (targets if targets.ndim == 1 else targets.argmax(1)).reshape(-1, 1).astype("int64")
+
+    def class_scores(self, logits: np.ndarray) -> np.ndarray | None:
+        """Return the probabilities of the classes, float32 [T, 1, classes], from logits [T, C]. None: the output is on
+        or off, and is the class."""
+        return softmax(logits)[:, None] if self.class_names and self.classes > 1 else None
+
+    def seen_by_target(self, own: np.ndarray, window: np.ndarray) -> np.ndarray:
+        """Return the probabilities of the classes for one target, [T, classes], from those of its outputs, [T, N,
+        classes], or, if it has none, from those of all outputs."""
+        return own[:, 0]
+
     def reference_segments(self, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the segments that a perfect model of these labels would find, given the speakers' segments
         `{"speaker", "start", "end"}`; these are the same unless labels have `names`."""
@@ -74,6 +97,15 @@ def most_active(activity: np.ndarray, slots: int) -> np.ndarray:
     columns = np.zeros((len(activity), slots), np.float32)
     columns[:, : activity.shape[1]] = activity
     return columns
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Float32 of the same shape, over the last dimension."""
+    import numpy as np
+
+    logits = logits.astype(np.float32)
+    odds = np.exp(logits - logits.max(-1, keepdims=True))
+    return odds / odds.sum(-1, keepdims=True)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

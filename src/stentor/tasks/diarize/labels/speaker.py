@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from stentor.losses.diarization import PermutationInvariantBCE
-from stentor.losses.ego import CLASSES, EgoLoss
-from stentor.tasks.diarize.labels.base import Labels, most_active, sigmoid
+from stentor.losses.ego import CLASSES, EgoLoss, ego_classes
+from stentor.tasks.diarize.labels.base import Labels, most_active, sigmoid, softmax
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,9 +61,32 @@ class Ego(SpeakerLabels):
     def losses(self) -> dict[str, Loss]:
         return {"speakers": EgoLoss()}
 
-    def decode(self, logits: np.ndarray) -> np.ndarray:
+    @property
+    def class_names(self) -> list[str]:
+        return ["target_alone", "target_overlap", "other_single", "other_overlap", "no_speech"]
+
+    def frame_classes(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """Return the classes for each of the N speakers as the target and, last, for one who is silent, [T, N + 1]."""
+        import torch
+
+        return ego_classes(torch.nn.functional.pad(torch.from_numpy(activity), (0, 1))).numpy()
+
+    def class_scores(self, logits: np.ndarray) -> np.ndarray:
+        """Return the probabilities of the classes for each slot, float32 [T, S, 5]."""
+        return softmax(logits.reshape(len(logits), self.speakers, CLASSES))
+
+    def seen_by_target(self, own: np.ndarray, window: np.ndarray) -> np.ndarray:
+        """Of several slots of a target, the one that hears it best decides in each frame. Without a slot, the target is
+        silent, and every slot says how many others talk."""
         import numpy as np
 
-        grouped = logits.astype(np.float32).reshape(len(logits), self.speakers, CLASSES)
-        odds = np.exp(grouped - grouped.max(2, keepdims=True))
-        return odds[..., :2].sum(2) / odds.sum(2)
+        if own.shape[1]:
+            best = own[..., :2].sum(2).argmax(1)
+            return own[np.arange(len(own)), best]
+        others = np.zeros_like(window)
+        others[..., 2:4] = window[..., :2] + window[..., 2:4]
+        others[..., 4] = window[..., 4]
+        return others.mean(1)
+
+    def decode(self, logits: np.ndarray) -> np.ndarray:
+        return self.class_scores(logits)[..., :2].sum(2)

@@ -220,7 +220,7 @@ def test_the_document_s_config(tmp_path):
     assert (speech.type, speech.label_smoothing, norm.type, norm.weight) == ("bce_with_logits", 0.1, "weight_reg", 0.1)
     redraw, stop, tracking = config.callbacks
     assert (redraw.type, redraw.every) == ("redraw", 100)
-    assert (stop.type, stop.patience, stop.min_delta, stop.metric) == ("early_stop", 5, 0.001, None)
+    assert (stop.type, stop.patience, stop.min_delta, stop.metric) == ("early_stop", 5, 0.001, "dev/loss")
     assert (tracking.tensorboard, tracking.wandb.project, tracking.wandb.entity) == (True, "my-project", None)
 
 
@@ -229,7 +229,6 @@ def test_what_has_no_counterpart_is_named(tmp_path):
     remarks = comments(result)
     for line in (
         "model.decoder.attention_type: causal_linear",
-        "training.early_stopping.metric: val_loss",
         "training.logging.log_metrics: [loss, accuracy]",
         "training.performance.pin_memory: true",
         "model.global_config.batch_size: 32",
@@ -255,8 +254,6 @@ OTHER = {
     "adamw": "adam",
     "cosine": "linear",
     "cross_entropy": "focal",
-    "val_loss": "val_der",
-    "min": "max",
     "./checkpoints": "/checkpoints",
     "my-project": "mine",
     "binary": "speaker_id",
@@ -268,7 +265,7 @@ OTHER = {
 VALUES = [
     (number, match[1])
     for number, line in enumerate(FULL.splitlines())
-    if (match := re.match(r"\s*(?:- )?\w+: ([^#]+?)\s*(?:#.*)?$", line)) and match[1] != "null"
+    if (match := re.match(r"\s*(?:- )?\w+: ([^#]+?)\s*(?:#.*)?$", line)) and match[1] not in ("null", "min", "val_loss")
 ]
 
 
@@ -483,7 +480,7 @@ def test_every_kind_of_key(tmp_path):
     train = config.train
     assert (train.steps, train.epochs, train.seed, train.precision) == (300, None, 7, "fp16")
     assert (train.eval_every, train.save_every, train.keep) == (None, None, 1)
-    assert (train.compile, train.find_unused) == (True, True)
+    assert (train.compile, train.find_unused, train.best_metric) == (True, True, "ami-dev/loss")
     assert (config.optim.momentum, config.optim.nesterov, config.schedule.type) == (0.8, True, "constant")
     stop, profile = config.callbacks
     assert (stop.type, stop.restore_best, profile.type) == ("early_stop", False, "profile")
@@ -557,6 +554,31 @@ training: {training_dataset_map: {splits: [{dataset_name: simu_2spk, split_name:
     assert any("lhotse cut simple -r ./m/simu_2spk/simu_2spk_recordings_SPLIT" in note for note in result.notes)
     assert evaluated["ami-dev"].options == {"mic": "sdm"}
     assert "datasets.ami.process_params.num_phones: 48" in comments(result)
+
+
+@pytest.mark.parametrize(
+    ("labels", "theirs", "ours"),
+    [("speaker_id", "val_loss", "loss"), ("ego", "val_accuracy", "accuracy"), ("binary", "val_f1", "macro_f1")],
+)
+def test_metrics_to_steer_by_are_of_the_first_evaluation_set(tmp_path, labels, theirs, ours):
+    text = f"""\
+training:
+  early_stopping: {{metric: {theirs}, patience: 4, mode: {"min" if ours == "loss" else "max"}}}
+  validation: {{splits: [dev, test], metric_for_best_model: {theirs}, greater_is_better: {ours != "loss"}}}
+  eval_knobs: {{label_type: {labels}}}
+datasets: [ami]
+"""
+    result, config = converted(tmp_path, text)
+    assert (config.callbacks[0].metric, config.callbacks[0].mode) == (f"dev/{ours}", None)
+    assert config.train.best_metric == f"dev/{ours}" in logged(config)
+    assert f"training.early_stopping.metric: {theirs}" in comments(result), "theirs is the mean over the sets"
+
+
+def logged(config) -> set[str]:
+    """All that evaluation gives of the set dev."""
+    from stentor.engine.steering import logged_metrics
+
+    return {f"dev/{metric}" for metric in logged_metrics(config.task, config.losses or config.task.losses())}
 
 
 def test_a_checkpoint_to_resume_from_is_one_of_stentor(tmp_path):
@@ -699,6 +721,8 @@ def test_unknown_keys_are_named_with_their_lines(tmp_path):
         ("num_heads: 8", "num_heads: 7", "multiple of heads"),
         ("  - name: ami", "  - label: ami", "needs a `name`"),
         ("    interval: 500", "    interval: often", "eval_every"),
+        ("    metric: val_loss", "    metric: val_recall", "must be val_loss, or for binary and ego labels"),
+        ("    mode: min", "    mode: max", "the direction of val_loss is min"),
     ],
 )
 def test_values_that_cannot_be_are_told_at_their_line(tmp_path, before, after, message):

@@ -125,6 +125,12 @@ class _DataSet:
         if self.made_before:
             job.put(f"{key}.type", "manifest")
             job.put(f"{key}.path", self._manifest("cuts", split), self.node)
+            cuts, recordings, spoken = (self._manifest(k, "SPLIT") for k in ("cuts", "recordings", "supervisions"))
+            _note(
+                job,
+                f"there is no corpus {self.name}: its cuts are read. Where there are only recordings and supervisions, "
+                f"join those of each split: lhotse cut simple -r {recordings} -s {spoken} {cuts}",
+            )
             return
         job.put(f"{key}.type", "corpus")
         job.put(f"{key}.name", self.ours, self.node)
@@ -133,6 +139,7 @@ class _DataSet:
         job.put(f"{key}.split", {"val": "dev"}.get(split, split))  # as lhotse's recipes name it
         if self._is_downloaded():
             job.put(f"{key}.download", True, self.force)
+            _note(job, f"{self.name} is downloaded to {self.folder.plain()} where it is missing, as theirs does.")
         if job.task == "diarize":
             job.put(f"{key}.utterances", False)
         for option, value in self.options.items():
@@ -154,16 +161,6 @@ class _DataSet:
     def leave_out(self, job: UniversalConversion) -> None:
         """Write what no source has a key for as comments."""
         prefix = f"datasets.{self.name}"
-        if self.made_before:
-            cuts, recordings, supervisions = (
-                self._manifest(k, "SPLIT") for k in ("cuts", "recordings", "supervisions")
-            )
-            job.notes.append(
-                f"there is no corpus {self.name}: its cuts are read. Where there are only recordings and supervisions, "
-                f"join those of each split: lhotse cut simple -r {recordings} -s {supervisions} {cuts}"
-            )
-        elif self._is_downloaded():
-            job.notes.append(f"{self.name} is downloaded to {self.folder.plain()} where it is missing, as theirs does.")
         title = f"Only of downloading {self.name}, which `download: true` does:"
         if _options_of("download", self.ours) is None:
             title = f"Only of downloading {self.name}; get it from its publishers:"
@@ -173,6 +170,12 @@ class _DataSet:
             title = "Parts are named by `split`:"
             job.comment_out(title, [(f"{prefix}.process_params.dataset_parts", self.options.get("dataset_parts"))])
         job.comment_out(f"{self.name} is read without it:", left)
+
+
+def _note(job: UniversalConversion, text: str) -> None:
+    """Tell the user once."""
+    if text not in job.notes:
+        job.notes.append(text)
 
 
 def _options_of(verb: str, name: str) -> set[str] | None:

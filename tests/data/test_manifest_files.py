@@ -7,6 +7,7 @@ import soundfile
 
 from stentor.cli import main
 from stentor.data.cut import record_from_cut
+from stentor.data.load_audio import load_audio
 from stentor.dataloading.manifest import write_manifest
 from stentor.sources.base import Source
 
@@ -78,6 +79,11 @@ def test_wrong_use_is_explained(librispeech, tmp_path, capsys):
     assert code == 3 and "it has: dev-clean, test-clean" in message
 
 
-def test_generated_audio_cannot_be_listed(tmp_path):
-    written = write_manifest(source(type="synth", texts=["one"], voices=["en"]).cuts(), tmp_path / "a.jsonl")
-    assert written.records == 0 and [u.reason for u in written.unusable] == ["not_a_file"]
+def test_audio_that_is_no_file_is_written_beside_the_manifest(tmp_path):
+    (spoken,) = source(type="synth", texts=["one"], voices=["en"]).cuts()
+    written = write_manifest([spoken], tmp_path / "a.jsonl")
+    assert (written.records, written.mixed, written.unusable) == (1, 1, [])
+    (record,) = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert record["audio_path"].startswith("audio/") and "start" not in record
+    (read,) = source(type="jsonl", path=str(tmp_path / "a.jsonl")).cuts()
+    np.testing.assert_allclose(load_audio(read), load_audio(spoken), atol=1e-4)

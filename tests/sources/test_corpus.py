@@ -139,6 +139,25 @@ def test_recipe_by_language_that_writes_manifests(tmp_path):
     assert [c.id for c in source("commonvoice", **config, split="train").cuts()] == [c.id for c in cuts]
 
 
+def test_an_output_folder_is_given_to_recipes_that_take_one(tmp_path, monkeypatch):
+    """Some recipes (FLEURS, VoxPopuli, mTEDx) fail without the folder that they call optional."""
+    import lhotse.recipes
+
+    def prepare_yesno(corpus_dir, output_dir=None):
+        assert not list((output_dir / "en").glob("*")), "manifests of another run"
+        (output_dir / "en").mkdir(exist_ok=True)
+        (output_dir / "en" / "yesno_recordings_train.jsonl.gz").touch()
+        wav(tmp_path / "a.wav")
+        return {"train": {"recordings": lhotse.RecordingSet.from_dir(tmp_path, "a.wav")}}
+
+    monkeypatch.setattr(lhotse.recipes, "prepare_yesno", prepare_yesno)
+    with pytest.raises(ConfigError, match="The recipe for yesno writes manifests: say where with `to`"):
+        list(source("yesno", **{"from": str(tmp_path)}).cuts())
+    for options in ({}, {"split": "train"}, {"split": "train", "empty": True}):  # each prepares again
+        config = {"from": str(tmp_path), "to": str(tmp_path / "to"), "utterances": False, **options}
+        assert [c.id for c in source("yesno", **config).cuts()] == ["a"]
+
+
 def test_unknown_corpora_and_options():
     with pytest.raises(ConfigError, match="did you mean librispeech"):
         list(source("librispech", **{"from": "."}).cuts())

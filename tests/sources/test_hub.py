@@ -380,3 +380,23 @@ def test_without_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(ConfigError, match=r"pip install 'stentor\[hub\]'"):
         list(source(tmp_path, name="a/b").cuts())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_columns_of_speaker_segments(tmp_path, stream):
+    """The data sets of diarizers: lists of starts, ends and speakers; an empty one is silence."""
+    lists = [([0.0, 0.1], [0.2, 0.4], ["A", "B"]), ([], [], []), ([0.1], [3.0], ["A"])]
+    keys = ("timestamps_start", "timestamps_end", "speakers")
+    data = [{"audio": row["audio"], **dict(zip(keys, values))} for row, values in zip(rows(), lists)]
+    folder = write_parquet(tmp_path / "set" / "data", data).parent
+    two, silent, beyond = source(tmp_path, name=folder, stream=stream).cuts()
+    segments = [{"speaker": "A", "start": 0.0, "end": 0.2}, {"speaker": "B", "start": 0.1, "end": 0.4}]
+    assert record_from_cut(two)["segments"] == segments and "speakers" not in record_from_cut(two)
+    assert field_of(silent, "segments") == [] and text_of(silent) is None
+    assert beyond.reason == "truncated" and "row 2: a segment of A goes from 0.1 to 3 s" in beyond.message
+    names = {"starts": "timestamps_start", "ends": "timestamps_end", "speakers": "speakers"}
+    assert len(list(source(tmp_path, name=folder, stream=stream, columns=names).cuts())) == 3
+    data[0]["speakers"] = ["A"]
+    folder = write_parquet(tmp_path / "bad" / "data", data).parent
+    with pytest.raises(DataError, match=r"'timestamps_end', 'speakers' must be lists of one length"):
+        list(source(tmp_path, name=folder, stream=stream).cuts())

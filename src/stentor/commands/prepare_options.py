@@ -24,12 +24,13 @@ class AllGpus(Workers):
 class CorpusOptions:
     """Write manifests of a known corpus, on disk or downloaded."""
 
-    name: str = Argument("Name of the lhotse recipe, such as librispeech or commonvoice.")
+    name: str = Argument("Name of the corpus, such as librispeech, ami or commonvoice.")
     to: Path = Option("Folder for the manifests: one PART.jsonl for each part.", REQUIRED, output=True)
     source: Path | None = Option("Folder of the corpus as it was unpacked.", flags="--from")
     split: str | None = Option("Only this part, such as dev-clean. Default: all.")
     download: bool = Flag("Download what is missing (into TO/download).")
     recordings: bool = Flag("Whole recordings with segments, for diarization.")
+    empty: bool = Flag("Include recordings without annotation, as recordings without speech.")
     option: list[str] = Option("KEY=VALUE for the recipe. May be repeated.", [])
 
 

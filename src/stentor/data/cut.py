@@ -269,6 +269,19 @@ def set_channel(cut: Cut, channel: int) -> None:
         cut.custom = {**(cut.custom or {}), "channel": channel}
 
 
+def set_silent(cut: Cut) -> Cut:
+    """The cut as one in which no one speaks, in place, unless a supervision or the key `segments` says otherwise."""
+    from lhotse.cut import MixedCut
+    from lhotse.cut.data import DataCut
+
+    if isinstance(cut, MixedCut):
+        for track in cut.tracks if not cut.supervisions else ():
+            set_silent(track.cut)
+    elif isinstance(cut, DataCut) and not cut.supervisions:
+        cut.custom = {"segments": [], **(cut.custom or {})}
+    return cut
+
+
 def set_translation(cut: Cut) -> bool:
     """Make the record's `translation` its text, in place; of joined records each one's. Whether there is one: a part of
     a mixture without speech needs none."""

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import Cut, UnusableRecord, record_from_cut
 from stentor.data.storage import as_path, is_remote
+from stentor.errors import AudioError
 
 if TYPE_CHECKING:
     from stentor.sources.corpus import Corpus
@@ -23,12 +25,15 @@ class WrittenManifest:
     path: Path
     records: int = 0
     hours: float = 0.0
+    mixed: int = 0
+    """Records whose audio was written beside the manifest."""
     unusable: list[UnusableRecord] = field(default_factory=list)
 
 
 def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> WrittenManifest:
     """Write cuts as a JSONL manifest, through a temporary file that is renamed. Audio paths below the manifest's
-    folder become relative. Cuts whose audio is not one file, mixed to mono, cannot be written and count as unusable."""
+    folder become relative. Audio that is not in one file, such as that of several microphones, is mixed to mono and
+    written to `audio` beside the manifest."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = WrittenManifest(path)
     folder = path.parent.absolute()
@@ -39,9 +44,14 @@ def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> WrittenM
                 continue
             record = record_from_cut(cut)
             if record["audio_path"] is None:
-                message = f"{cut.id}: its audio is one of several channels or is mixed; train on the source itself."
-                written.unusable.append(UnusableRecord(cut.id, "not_a_file", message))
-                continue
+                try:
+                    beside = _mixed(cut, folder / "audio")
+                except AudioError as error:
+                    written.unusable.append(UnusableRecord(cut.id, error.reason, f"{cut.id}: {error}"))
+                    continue
+                record = {k: v for k, v in record.items() if k not in ("start", "channel", "parts")}
+                record["audio_path"] = str(beside)
+                written.mixed += 1
             audio = as_path(record["audio_path"])
             inside = not is_remote(audio) and audio.is_relative_to(folder)
             record["audio_path"] = audio.relative_to(folder).as_posix() if inside else str(audio)
@@ -49,6 +59,17 @@ def write_manifest(cuts: Iterable[Cut | UnusableRecord], path: Path) -> WrittenM
             written.records += 1
             written.hours += cut.duration / 3600
     return written
+
+
+def _mixed(cut: Cut, folder: Path) -> Path:
+    """Write a cut's audio to a folder. Raises `AudioError`."""
+    from stentor.audio.io import write
+    from stentor.data.load_audio import load_audio
+
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{quote(cut.id, safe=' ')}.flac"
+    write(file, load_audio(cut, cut.sampling_rate), cut.sampling_rate)
+    return file
 
 
 def write_corpus(corpus: Corpus, to: Path) -> list[WrittenManifest]:

@@ -1,14 +1,10 @@
-"""`corpus`: any corpus that lhotse has a recipe for, on disk or downloaded."""
+"""`corpus`: a public corpus by its name, on disk or downloaded, read by a lhotse recipe or a reader of this project."""
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import inspect
-import io
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,69 +12,111 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from stentor.data.cut import Cut, UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord, audio_path, recording_of
 from stentor.data.jsonl import not_found
 from stentor.data.storage import StoragePath
 from stentor.data.storage_cache import local_folder
-from stentor.errors import ConfigError, DataError
+from stentor.errors import ConfigError, DataError, MissingData
 from stentor.sources.base import Source
-from stentor.sources.librispeech import librispeech
+from stentor.sources.known_corpora import KNOWN, known_name, known_splits
+from stentor.sources.layouts import Parts
+from stentor.sources.lhotse_recipe import call, names, prepare, recipe
 from stentor.sources.manifest import split_utterances
 from stentor.text.languages import known_code
 
-DIARIZED = ("MSDWild", "AVA-AVD", "Ego4D", "MagicData-RAMC", "DISPLACE", "SIMSAMU", "REPERE")
-NO_RECIPE = {"".join(c for c in title.lower() if c.isalnum()): title for title in DIARIZED}
-NO_RECIPE |= {"ramc": "MagicData-RAMC", "dihard2": "DIHARD II"}
-"""Corpora for diarization that come with RTTM files and for which lhotse has no recipe, by their plain names."""
+FOLDERS = ("_dir", "_root", "_path")
+"""Ends of the names of a recipe's parameters that are folders."""
 
 
 class Corpus(Source):
-    """A public corpus by its name in lhotse, such as `librispeech`, `ljspeech`, `commonvoice`, `ami` or `tedlium`."""
+    """A public corpus as it lies on disk, by its name, such as `librispeech`, `ljspeech`, `ami` or `msdwild`."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     type: Literal["corpus"] = "corpus"
     name: str
-    """Name of the lhotse recipe."""
+    """Name of the corpus or of its lhotse recipe. Case, hyphens and underscores make no difference."""
     from_: StoragePath | None = Field(None, alias="from")
     """Folder of the unpacked corpus. Null with `download`: a folder `download` inside `to`."""
     to: Path | None = None
     """Folder that keeps the prepared manifests, so that the next run starts at once. Null: prepare each time."""
     split: str | None = None
-    """Part of the corpus, such as `train-clean-100` or `en/train`. Null where there is only one."""
+    """Part of the corpus, such as `train-clean-100` or `en/train`; `val` and `dev` are the same where there is one of
+    them. Null where there is only one part."""
     utterances: bool = True
     """One record for each transcribed utterance. False: one record for each whole recording, with segments, for
     diarization; its id is that of the recording."""
+    empty: bool = False
+    """Include recordings without annotation, as recordings without speech, for diarization."""
     download: bool = False
     """Download missing files. Read the corpus's licence first."""
     options: dict[str, Any] = {}
-    """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`."""
+    """Other options of the lhotse recipe, such as `{languages: [en]}` or `{mic: sdm}`, or of the reader (see
+    docs/diarization_data.md)."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
         yield from self.shaped(self._cuts())
 
-    def parts(self) -> dict[str, Callable[[], Iterator[Cut | UnusableRecord]]]:
+    def parts(self) -> Parts:
         """The parts of the corpus by name, prepared now; calling one lists its whole recordings. Raises `ConfigError`
         for an unknown corpus or wrong options and `DataError` when the corpus is not as it should be or the recipe
         fails."""
-        prepare = recipe("prepare", self.name)
+        row = KNOWN.get(self._name)
+        own = row is not None and row.reads(self.options)
+        function = None if own else recipe("prepare", self._name, tuple(KNOWN))
         folder = self._folder()
         if self.download:
             folder = self._download(folder)
         if not folder.is_dir():
-            raise not_found(folder)
-        if self.name == "librispeech":
-            return librispeech(folder, self.split, **self.options)
-        prepared = flatten(self._call(prepare, self._arguments(prepare, folder)))
-        return {name: partial(_as_cuts, part) for name, part in prepared.items()}
+            error = not_found(folder)
+            raise MissingData(f"{self._place(folder)}: {error} {self._advice()}", error.path)
+        try:
+            if own and row is not None and row.reader is not None:
+                return row.reader(folder, **self._reader_options(row.reader))
+            assert function is not None
+            parts = prepare(function, self._arguments(function, folder))
+            if not parts:
+                raise DataError("there are no recordings with an annotation")
+        except DataError as error:
+            if "\n" in str(error):
+                raise
+            # Some recipes take no output folder and yet need one.
+            writes = function is not None and "output_dir" in inspect.signature(function).parameters
+            if writes and self.to is None and isinstance(error.__cause__, TypeError):
+                raise self._needs_output() from error
+            raise DataError(f"{self._place(folder)}: {str(error).rstrip('.')}. {self._advice()}") from error
+        return {name: partial(part.cuts, self.empty) for name, part in parts.items()}
+
+    def _place(self, folder: Path) -> str:
+        return f"The corpus {self.name} (`from: {folder}`)"
+
+    def _advice(self) -> str:
+        """Advice: the files that the folder should hold, and whether they can be downloaded."""
+        row = KNOWN.get(self._name)
+        holds = f"The folder should hold {row.lies}." if row else "Give the folder of the unpacked corpus as `from`."
+        return holds + (" `download: true` fetches what is missing." if self._downloadable() else "")
+
+    def _downloadable(self) -> bool:
+        try:
+            return not self.download and bool(recipe("download", self._name))
+        except ConfigError:
+            return False
+
+    def _reader_options(self, reader: Callable[..., Parts]) -> dict[str, Any]:
+        given = {"split": self.split, "empty": self.empty}
+        return {**{k: v for k, v in given.items() if k in inspect.signature(reader).parameters}, **self.options}
+
+    @property
+    def _name(self) -> str:
+        return known_name(self.name, names())
 
     def shaped(self, cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
         """Whole recordings as the section says: cut into utterances, with language codes."""
-        for cut in split_utterances(cuts) if self.utterances else _named_after_recordings(cuts):
+        for cut in split_utterances(cuts) if self.utterances else cuts:
             if not isinstance(cut, UnusableRecord):
                 for supervision in cut.supervisions:
                     supervision.language = supervision.language and known_code(supervision.language)
-            yield cut
+            yield _in_one_file(cut)
 
     def _cuts(self) -> Iterator[Cut | UnusableRecord]:
         """Cuts of whole recordings: from the cache in `to`, or prepared now."""
@@ -90,7 +128,15 @@ class Corpus(Source):
         folder = self.to.expanduser()
         stem = "-".join([self.name, *(self.split.split("/") if self.split else [])])
         manifest, about = folder / f"{stem}.cuts.jsonl.gz", folder / f"{stem}.json"
-        settings = {"name": self.name, "split": self.split, "from": str(self._folder()), "options": self.options}
+        settings = {
+            "name": self.name,
+            "split": self.split,
+            "from": str(self._folder()),
+            "options": self.options,
+            "empty": self.empty,
+        }
+        if (row := KNOWN.get(self._name)) and row.choices:  # whole recordings have other default options
+            settings["utterances"] = self.utterances
         known = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
         if manifest.exists() and all(known.get(k) == v for k, v in settings.items()):
             yield from CutSet.from_jsonl_lazy(manifest)
@@ -121,7 +167,7 @@ class Corpus(Source):
         yield from parts[self.pick(list(parts))]()
 
     def _download(self, folder: Path) -> Path:
-        download = recipe("download", self.name)
+        download = recipe("download", self._name)
         if self.split and self._unpacked_elsewhere(folder, self.split):
             return folder
         parameters = inspect.signature(download).parameters
@@ -130,7 +176,7 @@ class Corpus(Source):
             arguments.setdefault("dataset_parts", [self.split])
         folder.mkdir(parents=True, exist_ok=True)
         first = "target_dir" if "target_dir" in parameters else next(iter(parameters))
-        got = self._call(download, {first: folder, **arguments})
+        got = call(download, {first: folder, **arguments})
         return Path(got) if isinstance(got, str | Path) and Path(got).is_dir() else folder
 
     def _unpacked_elsewhere(self, folder: Path, split: str) -> bool:
@@ -140,42 +186,46 @@ class Corpus(Source):
         return self.name == "librispeech" and part.is_dir() and not by_lhotse
 
     def _arguments(self, prepare: Callable[..., Any], folder: Path) -> dict[str, Any]:
-        """Arguments of the recipe: `from` as its corpus folder, `options`, and its other parameters."""
+        """Arguments of the recipe: `from` as its corpus folder, what the table of known corpora has, `options`, and an
+        output folder if there is one to give."""
         parameters = inspect.signature(prepare).parameters
         if unknown := sorted(set(self.options) - set(parameters)):
             known = ", ".join(p for p in parameters if p not in ("corpus_dir", "output_dir"))
             wrong = ", ".join(map(repr, unknown))
             raise ConfigError(f"The recipe for {self.name} has no option {wrong}; it has: {known or 'none'}.")
-        required = [n for n, p in parameters.items() if p.default is p.empty and n not in self.options]
-        arguments = dict(self.options)
+        row = KNOWN.get(self._name)
+        arguments = row.defaults(folder, not self.utterances, prepare) if row else {}
+        arguments |= {k: Path(v) if k.endswith(FOLDERS) and isinstance(v, str) else v for k, v in self.options.items()}
+        if "output_dir" in parameters and "output_dir" not in arguments and self.to is not None:
+            arguments["output_dir"] = self._output_folder()
+        required = [n for n, p in parameters.items() if p.default is p.empty and n not in arguments]
         if "output_dir" in required:
-            if self.to is None:
-                raise ConfigError(f"The recipe for {self.name} writes manifests: say where with `to`.")
-            required.remove("output_dir")
-            arguments["output_dir"] = self.to.expanduser() / "lhotse"
-        folders = [n for n in [*required, *parameters] if n.endswith(("_dir", "_root", "_path")) and n != "output_dir"]
+            raise self._needs_output()
+        folders = [n for n in [*required, *parameters] if n.endswith(FOLDERS) and n != "output_dir"]
         corpus = "corpus_dir" if "corpus_dir" in parameters else next((n for n in folders if n not in arguments), None)
-        if corpus and corpus not in arguments:
+        if corpus and corpus not in arguments and folder not in arguments.values():
             arguments[corpus] = folder
         if missing := [n for n in required if n not in arguments]:
             raise ConfigError(
                 f"The recipe for {self.name} also needs {', '.join(missing)}; give them in `options` "
-                f"(see the help of lhotse.recipes.prepare_{self.name})."
+                f"(see the help of lhotse.recipes.prepare_{self._name})."
             )
-        if "dataset_parts" in parameters and self.split:
-            arguments.setdefault("dataset_parts", [self.split])
+        if "dataset_parts" in parameters and self.split and "dataset_parts" not in self.options:
+            arguments["dataset_parts"] = known_splits(self._name, self.split, arguments.get("dataset_parts", []))
+            arguments["dataset_parts"] = arguments["dataset_parts"] or [self.split]
         return arguments
 
-    def _call(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        # Recipes draw tqdm bars on stderr whether it is a terminal or not.
-        quiet = contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO())
-        try:
-            with quiet:
-                return function(**arguments)
-        except Exception as error:  # each recipe has its own ways to fail: assertions, missing files, bad lines
-            call = ", ".join(f"{k}={str(v)!r}" for k, v in arguments.items())
-            detail = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-            raise DataError(f"lhotse's {function.__name__}({call}) failed: {detail}") from error
+    def _needs_output(self) -> ConfigError:
+        return ConfigError(f"The recipe for {self.name} writes manifests: say where with `to`.")
+
+    def _output_folder(self) -> Path:
+        """The folder for what the recipe writes, without manifests of another run, which recipes take for their own."""
+        assert self.to is not None
+        folder = self.to.expanduser() / "lhotse" / "-".join((self.split or "all").split("/"))
+        for old in folder.glob("**/*.jsonl*"):
+            old.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def pick(self, parts: list[str]) -> str:
         """The name of the part that `split` means. Raises `DataError` with the names there are."""
@@ -183,73 +233,27 @@ class Corpus(Source):
             if len(parts) == 1:
                 return parts[0]
             raise DataError(f"The corpus {self.name} has several parts: set `split` to one of {', '.join(parts)}.")
-        matches = [p for p in parts if p == self.split] or [p for p in parts if p.split("/")[-1] == self.split]
+        matches = known_splits(self._name, self.split, parts)
         if len(matches) == 1:
             return matches[0]
         problem = f"fits {', '.join(matches)}" if matches else "is not there"
         raise DataError(f"The part '{self.split}' of the corpus {self.name} {problem}; it has: {', '.join(parts)}.")
 
 
-def recipe(verb: str, name: str) -> Callable[..., Any]:
-    """lhotse's `prepare_<name>` or `download_<name>`. Raises `ConfigError` with the nearest names."""
-    import lhotse.recipes
-
-    if (function := vars(lhotse.recipes).get(f"{verb}_{name}")) is not None:
-        return function
-    known = names()
-    if verb == "download" and name in known:
-        raise ConfigError(f"lhotse cannot download {name}: get it from its publishers and give its folder as `from`.")
-    if title := NO_RECIPE.get("".join(c for c in name.lower() if c.isalnum())):
-        raise ConfigError(
-            f"lhotse has no recipe for {title}; load its RTTM files directly: "
-            "{type: rttm, path: RTTM, audio: FOLDER}."
-        )
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 3, 0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known are: {', '.join(known)}."
-    raise ConfigError(f"There is no lhotse recipe for the corpus '{name}'; {hint}")
-
-
-def names() -> list[str]:
-    """Names of all corpora with a lhotse recipe."""
-    import lhotse.recipes
-
-    return sorted(n.removeprefix("prepare_") for n in dir(lhotse.recipes) if n.startswith("prepare_"))
-
-
-def flatten(result: Any, name: str = "") -> dict[str, dict[str, Any]]:
-    """The parts of what a recipe returned, by name: `{"en/train": {"recordings": ..., "supervisions": ...}}`."""
-    if not isinstance(result, dict):
-        raise DataError(f"The lhotse recipe returned a {type(result).__name__} instead of manifests.")
-    if any(key in result for key in ("recordings", "cuts")):
-        return {name or "all": result}
-    parts: dict[str, dict[str, Any]] = {}
-    for key, value in result.items():
-        parts |= flatten(value, f"{name}/{key}" if name else str(key))
-    return parts
-
-
-def _as_cuts(part: dict[str, Any]) -> Iterator[Cut]:
-    from lhotse import CutSet
-
-    if "cuts" in part:
-        yield from part["cuts"]
-        return
-    scored: dict[str, list[list[float]]] = {}
-    for line in part.get("uem") or ():  # DIHARD III
-        scored.setdefault(line.recording_id, []).append([line.start, line.end])
-    for cut in CutSet.from_manifests(recordings=part["recordings"], supervisions=part.get("supervisions")):
-        if spans := scored.get(cut.recording_id):
-            cut.custom = {**(cut.custom or {}), "uem": spans}
-        yield cut
-
-
-def _named_after_recordings(cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
-    """Cuts of whole recordings under the recordings' ids, which RTTM and UEM files know, where those are apart."""
+def _in_one_file(cut: Cut | UnusableRecord) -> Cut | UnusableRecord:
+    """A cut of channels that lie in one file of several, as the cut of that file: a manifest can name it."""
+    from lhotse import AudioSource, MonoCut
     from lhotse.cut.data import DataCut
 
-    seen: set[str] = set()
-    for cut in cuts:
-        if isinstance(cut, DataCut) and cut.recording is not None and cut.recording.id not in seen:
-            seen.add(cut.recording.id)
-            cut.id = cut.recording.id
-        yield cut
+    if not isinstance(cut, DataCut) or cut.recording is None or cut.recording.transforms or audio_path(cut):
+        return cut
+    channels = {cut.channel} if isinstance(cut.channel, int) else set(cut.channel)
+    source = next((s for s in cut.recording.sources if channels <= set(s.channels)), None)
+    if source is None or source.type != "file" or (len(channels) > 1 and channels != set(source.channels)):
+        return cut
+    custom = dict(cut.custom or {})
+    if len(channels) < len(source.channels):
+        custom["channel"] = source.channels.index(min(channels))
+    whole = recording_of(cut.recording.id, cut.recording.duration, [AudioSource("file", [0], source.source)])
+    fields = {"supervisions": cut.supervisions, "recording": whole, "custom": custom or None}
+    return MonoCut(cut.id, cut.start, cut.duration, channel=0, **fields)

@@ -15,45 +15,14 @@ from stentor.data.embedded_audio import encoded_duration
 from stentor.data.jsonl import FileIndex
 from stentor.data.storage import StoragePath
 from stentor.errors import AudioError, ConfigError, DataError
-from stentor.section import Section
 from stentor.sources.base import Source, divisible_shards
 from stentor.sources.held_out import draw, group_of, groups_of, held_groups
+from stentor.sources.hub_columns import COMPUTED, RESERVED, SEGMENTS, USUAL, Columns, segment_keys
 from stentor.sources.hub_open import HubLocation, column_value, open_dataset, texts
 from stentor.sources.hub_presets import PRESETS, Preset
 
 if TYPE_CHECKING:
     from stentor.sources.hub_open import HubRow, OpenDataset
-
-USUAL = {
-    "text": ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text", "txt", "json.text"),
-    "language": ("language", "lang", "locale", "json.language"),
-    "speaker": ("speaker", "speaker_id", "client_id", "json.speaker"),
-    "id": ("id", "utt_id", "utterance_id", "audio_id", "__key__"),
-    "duration": ("duration", "audio_duration", "duration_ms", "json.duration"),
-}
-"""Column names that are understood without being named."""
-COMPUTED = ("characters_per_second", "repeats")
-RESERVED = ("audio_path", "start", "words", "segments", "language_id")
-"""Columns that never become keys of a record, where these mean something else."""
-
-
-class Columns(Section):
-    """Columns of the data set. Null: the column is found by its usual names, if it exists."""
-
-    audio: str | None = None
-    """The recording: a column of audio, of encoded bytes, or of paths."""
-    text: str | None = None
-    """Transcript."""
-    translation: str | None = None
-    """Translation of the transcript, for `task.translate`. Null: the column `translation`."""
-    language: str | None = None
-    """Language of the record, as a code or as the preset's data set spells it."""
-    speaker: str | None = None
-    """Speaker."""
-    id: str | None = None
-    """Id of the record. Null: a usual name, or records are numbered."""
-    duration: str | None = None
-    """Length of the audio in seconds, or in milliseconds if the name ends in `_ms`. Without one, headers are read."""
 
 
 class Hub(Source):
@@ -253,7 +222,9 @@ class Hub(Source):
         for key, names in USUAL.items():
             if key not in columns and (usual := next((n for n in names if n in available), None)):
                 columns[key] = usual
-        if "text" not in columns:
+        if not columns.keys() >= {*SEGMENTS}:
+            columns = {k: c for k, c in columns.items() if k not in SEGMENTS}
+        if "text" not in columns and "starts" not in columns:
             moved = f" The preset {self.preset} looks for '{preset.columns['text']}'." if self.preset else ""
             why = f"which column is the transcript? It has: {columns_there}.{moved} Set `columns: {{text: ...}}`."
             raise DataError(f"{name}: {why}")
@@ -279,8 +250,9 @@ class CutBuilder:
     def __call__(self, row: HubRow) -> Cut | UnusableRecord:
         where = f"{self.name} [{self.split}], {row.where}"
         values = {k: column_value(row.fields, c) for k, c in self.columns.items() if k != "audio"}
-        record: dict[str, Any] = {k: None if v is None else str(v) for k, v in values.items() if k != "duration"}
-        if not isinstance(values["text"], str | None):
+        plain = {k: v for k, v in values.items() if k not in ("duration", *SEGMENTS)}
+        record: dict[str, Any] = {k: None if v is None else str(v) for k, v in plain.items()}
+        if not isinstance(values.get("text"), str | None):
             problem = f"the column '{self.columns['text']}' must hold text, got {values['text']!r}"
             fix = "Name the column of the transcripts in `columns: {text: ...}`."
             raise DataError(f"{where}: {problem}. {fix}")
@@ -302,6 +274,11 @@ class CutBuilder:
             return UnusableRecord(name, error.reason, message)
         if not length > 0:
             return UnusableRecord(name, "empty", f"{where}: the recording's duration is {length:g}.")
+        if "starts" in values:
+            labels = segment_keys(name, values, self.columns, length, where)
+            if isinstance(labels, UnusableRecord):
+                return labels
+            record |= labels
         if reason := self._quality_problem(row.fields, record.get("text") or "", length):
             return UnusableRecord(name, "quality", f"{where}: {reason}")
         left_out = {*(column.partition(".")[0] for column in self.columns.values()), *RESERVED}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from stentor.data.cut import Cut, UnusableRecord
+from stentor.data.cut import Cut, UnusableRecord, set_silent
 from stentor.data.fields import seconds_field
 from stentor.data.jsonl import LHOTSE, FileIndex, each_line, read_cuts
 from stentor.data.storage import StoragePath, is_remote, join
@@ -62,6 +62,8 @@ class Manifest(Source):
     the manifest's folder."""
     utterances: bool = False
     """Make one record from each supervision (transcribed segment) instead of one from each cut."""
+    empty: bool = False
+    """Include cuts without supervisions, such as silent windows, as recordings without speech, for diarization."""
     stream: bool = False
     """Stream from front to back without listing first, for manifests too large for memory. Items are then only shuffled
     within a window, and a resumed run reads up to its place again."""
@@ -73,7 +75,9 @@ class Manifest(Source):
     def records(self) -> Iterator[Cut | UnusableRecord]:
         path = self.path.expanduser()
         cuts = _shar(path, self.stream) if path.is_dir() else self._cuts(path)
-        return split_utterances(cuts) if self.utterances else cuts
+        if self.utterances:
+            return split_utterances(cuts)
+        return (c if isinstance(c, UnusableRecord) else set_silent(c) for c in cuts) if self.empty else cuts
 
     def _cuts(self, path: Path) -> Iterator[Cut | UnusableRecord]:
         files = FileIndex()
@@ -130,8 +134,16 @@ def split_utterances(cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | Unu
             }
             if isinstance(supervision.channel, int):
                 yield MonoCut(**fields, channel=supervision.channel, recording=cut.recording, custom=cut.custom)
+            elif isinstance(supervision.channel, list) and set(supervision.channel) <= set(_channels(cut)):
+                yield fastcopy(cut, **fields, channel=supervision.channel)  # CHiME-6: both ears of one speaker
             else:
                 yield fastcopy(cut, **fields)
+
+
+def _channels(cut: Cut) -> list[int]:
+    from lhotse.cut import MultiCut
+
+    return list(cut.channel) if isinstance(cut, MultiCut) else []
 
 
 def _located(cut: Cut, folder: Path, files: Any, where: str) -> Cut | UnusableRecord:

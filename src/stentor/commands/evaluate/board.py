@@ -30,7 +30,8 @@ from stentor.inference.transcribe import Transcriber, batches
 from stentor.metrics.format import figure, interval, text_table
 from stentor.metrics.score import Score
 from stentor.pipeline.journal import write_jsonl
-from stentor.sources.hub import USUAL, Columns, Hub
+from stentor.sources.hub import Hub
+from stentor.sources.hub_columns import USUAL, Columns
 from stentor.sources.hub_open import HubLocation, column_value, open_dataset
 from stentor.sources.open_asr import BoardSet, boards
 from stentor.tasks.transcribe import Transcribe

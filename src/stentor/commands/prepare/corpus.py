@@ -26,12 +26,14 @@ def prepare_corpus(options: CorpusOptions) -> None:
         split=options.split,
         download=options.download,
         utterances=not options.recordings,
+        empty=options.empty,
         options=recipe_options,
     )
     bad = []
     for part in write_corpus(corpus, options.to):
         unusable = f", {len(part.unusable):,} unusable" if part.unusable else ""
-        print(f"{part.path}: {part.records:,} records, {part.hours:.2f} hours{unusable}", flush=True)
+        mixed = f", {part.mixed:,} mixed to audio/ from several files" if part.mixed else ""
+        print(f"{part.path}: {part.records:,} records, {part.hours:.2f} hours{mixed}{unusable}", flush=True)
         if len(part.unusable) > MAX_BAD * (part.records + len(part.unusable)):
             bad.append(part)
     if bad:

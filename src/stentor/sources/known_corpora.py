@@ -1,0 +1,154 @@
+"""The layouts of known corpora on disk: options that their lhotse recipe needs, or the reader of this project.
+
+A corpus needs a row of `KNOWN` where lhotse has no recipe for it or the recipe does not read the publisher's folders
+with `from` alone. What a row adds is only a default: the user's `options` win.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stentor.sources import layouts
+from stentor.sources.librispeech import librispeech
+from stentor.sources.mixture_corpora import libriheavy_mix, librimix
+
+
+@dataclass(frozen=True)
+class KnownCorpus:
+    """A row of the table."""
+
+    lies: str
+    """Files below `from`, for error messages."""
+    reader: Callable[..., layouts.Parts] | None = None
+    """Own reader: gets the folder and the options, answers the parts by name. It is used instead of lhotse's recipe
+    unless `options` hold one that only the recipe has."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the recipe that make it right."""
+    found: Mapping[str, Callable[[Path], Any]] = field(default_factory=dict)
+    """Options of the recipe that depend on the folder. An answer of `MISSING` leaves the option out."""
+    choices: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Option to its values, each with the pattern of the files that it reads. Whole recordings take the first value
+    whose files are there; utterances the recipe's own default, if its files are there."""
+    splits: Mapping[str, str] = field(default_factory=dict)
+    """Other names of the splits."""
+
+    def reads(self, options: Mapping[str, Any]) -> bool:
+        """Whether the own reader takes these options."""
+        if self.reader is None:
+            return False
+        parameters = inspect.signature(self.reader).parameters
+        return set(options) <= {*parameters} or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+    def defaults(self, folder: Path, recordings: bool, recipe: Callable[..., Any]) -> dict[str, Any]:
+        """The options of the recipe for a folder."""
+        options = {**self.options, **{key: find(folder) for key, find in self.found.items()}}
+        for key, values in self.choices.items():
+            usual = inspect.signature(recipe).parameters[key].default
+            order = list(values) if recordings else sorted(values, key=lambda value: value != usual)
+            there = [value for value in order if next(folder.glob(values[value]), None) is not None]
+            options[key] = there[0] if there else MISSING
+        return {key: value for key, value in options.items() if value is not MISSING}
+
+
+MISSING = object()
+
+
+def above(pattern: str, levels: int, otherwise: Any = MISSING) -> Callable[[Path], Any]:
+    """Find the folder so many levels above the first file that fits the pattern. A pattern that begins with `../` is
+    looked for beside the folder as well."""
+
+    def find(folder: Path) -> Any:
+        places = [folder, folder.parent] if pattern.startswith("../") else [folder]
+        fits = (file for place in places for file in sorted(place.glob(pattern.removeprefix("../"))))
+        file = next(fits, None)
+        return otherwise if file is None else file.parents[levels - 1]
+
+    return find
+
+
+def names_of(pattern: str) -> Callable[[Path], Any]:
+    """Find the names of the folders that fit a pattern."""
+
+    def find(folder: Path) -> Any:
+        return sorted({path.name for path in folder.glob(pattern) if path.is_dir()}) or MISSING
+
+    return find
+
+
+DIHARD_DEV, DIHARD_EVAL = (above(f"**/flac/DH_{part}_*.flac", 3, None) for part in ("DEV", "EVAL"))
+AMI_AUDIO = {
+    "ihm-mix": "**/*.Mix-Headset.wav",
+    "sdm": "**/*.Array1-01.wav",
+    "mdm8-bf": "**/*_MDM8.wav",
+    "ihm": "**/*.Headset-?.wav",
+    "mdm": "**/*.Array?-0?.wav",
+}
+KNOWN: dict[str, KnownCorpus] = {
+    "librispeech": KnownCorpus("LibriSpeech/SPLIT/SPEAKER/CHAPTER/*.flac and *.trans.txt", librispeech),
+    "ami": KnownCorpus(
+        "MEETING/audio/MEETING.Mix-Headset.wav (or Headset-0, Array1-01 ...) and ami_public_manual_1.6.2/",
+        choices={"mic": AMI_AUDIO},
+        found={"annotations_dir": above("../*/corpusResources/meetings.xml", 2)},
+    ),
+    "voxconverse": KnownCorpus("dev/*.rttm and test/*.rttm, and audio of those names", layouts.VOXCONVERSE),
+    "msdwild": KnownCorpus(
+        "few.train.rttm, few.val.rttm, many.val.rttm and ID.wav",
+        layouts.MSDWILD,
+        splits={"train": "few_train", "dev": "few_val", "test": "many_val"},
+    ),
+    "ava_avd": KnownCorpus(
+        "dataset/split/*.list, rttms/VIDEO_c_01.rttm, and waves/VIDEO_c_01.wav or videos/VIDEO.*", layouts.AVA_AVD
+    ),
+    "ego4d": KnownCorpus("annotations/av_train.json, av_val.json and clips/CLIP_UID.mp4 or .wav", layouts.EGO4D),
+    "libriheavy_mix": KnownCorpus(
+        "lsheavymix_cuts_PART_NUMBERspk*.jsonl.gz and the audio that they name", libriheavy_mix
+    ),
+    "librimix": KnownCorpus("Libri2Mix/wav16k/max/SPLIT/{mix_clean,s1,s2}/*.wav", librimix),
+    "aishell4": KnownCorpus("train_L, train_M, train_S or test, each with wav/*.flac and TextGrid/*.TextGrid"),
+    "ali_meeting": KnownCorpus("Train_Ali_far, Eval_Ali/Eval_Ali_far ..., with audio_dir/*.wav and textgrid_dir/"),
+    "callhome_english": KnownCorpus(
+        "the disc of LDC2001S97 with *.sph, and sre2000-key/fullref.rttm",
+        layouts.callhome,
+        options={"absolute_paths": True},
+    ),
+    "chime6": KnownCorpus(
+        "audio/{train,dev,eval}/S02_U01.CH1.wav and transcriptions/{train,dev,eval}/S02.json",
+        found={"corpus_dir": above("**/transcriptions/*/S*.json", 3), "dataset_parts": names_of("**/transcriptions/*")},
+    ),
+    "dihard2": KnownCorpus("data/single_channel/{flac,rttm,uem}/DH_DEV_0001.*", layouts.DIHARD2),
+    "dihard3": KnownCorpus(
+        "LDC2020E12/data/{flac,rttm,uem}/DH_DEV_0001.*, the same for DH_EVAL in LDC2021E02, and docs/recordings.tbl",
+        found={
+            "dev_audio_dir": lambda folder: DIHARD_DEV(folder) or (None if DIHARD_EVAL(folder) else MISSING),
+            "eval_audio_dir": DIHARD_EVAL,
+        },
+    ),
+}
+ALIASES = {"mswild": "msdwild", "avaavd": "ava_avd", "dihard": "dihard3", "callhome": "callhome_english"}
+SAME_SPLITS = {"val", "valid", "validation", "dev"}
+"""Names of one split, of which a corpus has one."""
+
+
+def known_name(name: str, recipes: list[str]) -> str:
+    """The name of a corpus in the table or of a lhotse recipe, whatever its case and hyphens: `AISHELL-4`, `mswild`.
+    Unknown names come back unchanged."""
+    plain = _plain(name)
+    names = {_plain(known): known for known in (*recipes, *KNOWN)}
+    return names.get(plain) or ALIASES.get(plain) or name
+
+
+def known_splits(name: str, split: str, parts: list[str]) -> list[str]:
+    """The parts that a split means: by its name, the last folder of it, or another name of it."""
+    names = SAME_SPLITS if split in SAME_SPLITS else {split}
+    others = KNOWN[name].splits if name in KNOWN else {}
+    other = next((others[n] for n in sorted(names) if n in others), split)
+    matches = [p for p in parts if p == other] or [p for p in parts if p.split("/")[-1] == other]
+    return matches or [p for p in parts if p.split("/")[-1] in names]
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())

@@ -238,7 +238,7 @@ def test_what_has_no_counterpart_is_named(tmp_path):
         assert line in remarks, line
     assert "Frames are labelled by an encoder alone; the decoder:" in remarks
     assert any("label_type" in note and "decoder is left out" in note for note in result.notes)
-    assert any("`train` and `dev`" in note for note in result.notes)
+    assert any("no splits of ami are given" in note for note in result.notes)
 
 
 OTHER = {
@@ -539,6 +539,34 @@ def test_parts_of_a_corpus_are_its_splits(tmp_path):
     assert f"datasets.librispeech.process_params.dataset_parts: {parts}" in comments(result)
     _, config = converted(tmp_path, text.replace(parts, "auto"))
     assert config.data.train[0].split == "train"
+
+
+def test_corpora_without_a_recipe_are_read_as_published(tmp_path):
+    text = """\
+datasets:
+  - {name: mswild, process_params: {splits: {train: few.train, dev: few.val, test: many.val}}}
+  - {name: ava_avd, process_params: {splits: {val: val}}}
+  - {name: ego4d, download_params: {dataset_parts: [clips, annotations]}, process_params: {max_clips: 0}}
+  - {name: libriheavy_mix, process_params: {dataset_parts: [small, dev], speaker_counts: [2, 3]}}
+training:
+  training_dataset_map: {splits: [{dataset_name: mswild, split_name: train}]}
+  validation: {validation_dataset_map: {splits: [{dataset_name: mswild, split_name: val},
+    {dataset_name: ava_avd, split_name: val}, {dataset_name: ego4d, split_name: val}]}}
+"""
+    result, config = converted(tmp_path, text)
+    sources = [*config.data.train, *config.data.eval.values()]
+    assert [(s.name, s.split) for s in sources] == [
+        ("msdwild", "few_train"),
+        ("msdwild", "few_val"),
+        ("ava_avd", "val"),
+        ("ego4d", "dev"),
+    ]
+    assert not any(source.download or source.options for source in sources)
+    for line in ("ego4d.process_params.max_clips: 0", "libriheavy_mix.process_params.speaker_counts: [2, 3]"):
+        assert f"datasets.{line}" in comments(result)
+    result, config = converted(tmp_path, text[: text.index("training:")])
+    assert [s.split for s in config.data.train] == ["small_2spk", "small_3spk", "few_train", "train", "train"]
+    assert [*config.data.eval] == ["libriheavy_mix-dev_2spk", "libriheavy_mix-dev_3spk"]
 
 
 def test_names_without_a_recipe_are_manifests_made_before(tmp_path):

@@ -211,7 +211,7 @@ def test_paths_from_a_folder(folder, monkeypatch):
     fix = "exists from {}, but {} from the working directory: set `audio_folder: .`"
     with pytest.raises(DataError, match=f"first 3 relative audio paths {fix.format(path.parent, 2)}"):
         cuts(path, limit=1)
-    a, b, gone = cuts(path, audio_folder=".")
+    _, b, gone = cuts(path, audio_folder=".")
     assert (record_from_cut(b)["audio_path"], gone.reason) == (str(folder / "b.wav"), "missing")
     monkeypatch.chdir(path.parent)
     assert [c.id for c in cuts("train.jsonl", audio_folder=str(folder), limit=2)] == ["a.wav", "b.wav"]

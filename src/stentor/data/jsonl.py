@@ -74,8 +74,8 @@ def check_audio_folder(path: Path, folder: Path | None) -> None:
             else ("the working directory", f"set `audio_folder: .` (on the command line: {path},audio_folder=.)")
         )
         raise DataError(
-            f"{path}: none of the first {len(paths)} relative audio paths exists from {base}, but {found} from {place}: "
-            f"{fix}."
+            f"{path}: none of the first {len(paths)} relative audio paths exists from {base}, but "
+            f"{found} from {place}: {fix}."
         )
 
 

@@ -260,8 +260,8 @@ def test_every_argument_of_the_trainer_is_known(tmp_path):
     for name in sorted(fields):
         spelt = TRAINING.same.get(name.replace("_", "-"), name.replace("_", "-"))
         assert spelt in KNOWN, name
-        values = [] if spelt in TRAINING.switches | TRAINING.optional else [VALUES.get(name, "1")]
-        result = convert(" ".join(["python train.py", f"--{name}", *values]))
+        alone = spelt in TRAINING.switches | TRAINING.optional
+        result = convert(f"python train.py --{name} {VALUES.get(name, '' if alone else '1')}")
         assert "Not understood" not in result.text and "Without an effect" not in result.text, name
 
 

@@ -44,7 +44,7 @@ _OF_DEFAULTS = {
     "train.keep": "They keep every checkpoint. Here the newest two and the best; `train.keep: null` keeps all.",
     "train.use": "They save the last weights. Here those of the best evaluation; `train.use: last` for theirs.",
 }
-"""What the scripts do unless an option says otherwise, by the key that this is about."""
+"""Defaults of the scripts that have another default here, by the key."""
 _OF_LORA = (
     "  * Their --freeze-audio-tower leaves the adapters in the tower trained. With `model.freeze` there are none.",
 )
@@ -60,7 +60,7 @@ _UNTRACKED = (
 )
 _OF_TRAINER = (
     "is a checkpoint of transformers' Trainer: the optimizer in it belongs to other parameters (in bfloat16, in their "
-    "order), so that training cannot go on from it. Its weights alone: give a folder with the whole model (adapters "
+    "order), so training cannot resume from it. Its weights alone: give a folder with the whole model (adapters "
     "merged) and the files of the processor as --model-checkpoint."
 )
 

@@ -273,6 +273,7 @@ VALUES = {
     "adam_beta2": "0.8",
     "warmup_ratio": "0.1",
     "project": "p --report-to wandb",
+    "trackio_space_id": "a/b",
     "metric_for_best_model": "loss",
     "hub_model_id": "a/b --push-to-hub",
     "hub_private_repo": "--push-to-hub",

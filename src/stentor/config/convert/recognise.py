@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from stentor.config.convert.voxtral_flags import KNOWN, SAME
+from stentor.config.convert.draft import expanded
 from stentor.config.document import Mistakes, Node, Place, parse, read_text
 from stentor.errors import ConfigError
 
@@ -20,6 +20,13 @@ _KEYS = {
     ),
 }
 """Keys that no run file has, one of which is enough, by the converter; in the order in which they are tried."""
+_VOXTRAL = {
+    *expanded("{per_device_train,train,eval}_batch_size"),
+    *expanded("dataset_{jsonl,name,config}"),
+    *expanded("lora_{r,alpha,dropout}"),
+    *"model_checkpoint use_lora learning_rate num_train_epochs epochs grad_accum output_dir save_steps".split(),
+}
+"""Options of the Voxtral scripts, two of which are enough."""
 _TITLES = {"voxlm": "VoxLM", "omnivoice": "OmniVoice", "universal": "the universal training pipeline"}
 _SCRIPT = re.compile(r"^[^#\n]*\b(train|train_lora)\.py\b", re.MULTILINE)
 
@@ -58,5 +65,5 @@ def _converter(root: dict[str, Node]) -> str | None:
         isinstance(entry, dict) and "manifest_path" in entry for entry in entries
     ):
         return "omnivoice"
-    names = {key.rpartition(".")[2].replace("_", "-") for key in ({*root} | inner)}
-    return "voxtral" if len(names & (KNOWN | {*SAME})) > 1 else None
+    names = {key.rpartition(".")[2].replace("-", "_") for key in ({*root} | inner)}
+    return "voxtral" if len(names & _VOXTRAL) > 1 else None

@@ -112,7 +112,7 @@ NOT_POSSIBLE = {
     "a model is published to the main branch": "hub-revision",
     "Trackio's Space is the only place that it sends to": "{trackio-bucket-id,trackio-static-space-id}",
 }
-"""Options without a counterpart that change something: as above, and the user is told."""
+"""Options without a counterpart that change something: as above. The user gets a note."""
 _OTHERS = (
     "{use-lora,lora-r,lora-alpha,lora-dropout,freeze-audio-tower,dataset-jsonl,dataset-name,dataset-config,train-count,"
     "eval-count,model-checkpoint,output-dir,batch-size,save-steps,trackio-space,push-dataset,dataset-repo,push-to-hub,"

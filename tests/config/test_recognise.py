@@ -37,7 +37,8 @@ def test_the_converter_is_named(tmp_path, monkeypatch, capsys, name):
 
 
 @pytest.mark.parametrize(
-    "text", ["task: transcribe\nepochs: 4\nlearning_rate: 3\n", "model: {type: ctc}\nepochs: 4\nlr: 1\n", "a: [\n", "x\n"]
+    "text",
+    ["task: transcribe\nepochs: 4\nlearning_rate: 3\n", "model: {type: ctc}\nepochs: 4\nlr: 1\n", "a: [\n", "x\n"],
 )
 def test_mistakes_of_run_files_stay(tmp_path, capsys, text):
     (tmp_path / "run.yaml").write_text(text)

@@ -24,7 +24,7 @@ _VOXTRAL = {
     *expanded("{per_device_train,train,eval}_batch_size"),
     *expanded("dataset_{jsonl,name,config}"),
     *expanded("lora_{r,alpha,dropout}"),
-    *"model_checkpoint use_lora learning_rate num_train_epochs epochs grad_accum output_dir save_steps".split(),
+    *expanded("{model_checkpoint,use_lora,learning_rate,num_train_epochs,epochs,grad_accum,output_dir,save_steps}"),
 }
 """Options of the Voxtral scripts, two of which are enough."""
 _TITLES = {"voxlm": "VoxLM", "omnivoice": "OmniVoice", "universal": "the universal training pipeline"}

@@ -6,8 +6,7 @@ import pytest
 from transformers import TrainingArguments
 
 from stentor.cli import main
-from stentor.config.convert.voxtral import convert
-from stentor.config.convert.voxtral_flags import KNOWN, TRAINING
+from stentor.config.convert.voxtral import OPTIONS, convert
 from stentor.config.document import Mistakes
 from stentor.config.load import load
 from stentor.errors import ConfigError
@@ -258,9 +257,9 @@ def test_every_argument_of_the_trainer_is_known(tmp_path):
     fields |= {"evaluation_strategy", "no_cuda", "group_by_length", "warmup_ratio", "save_safetensors"}  # before 5
     assert len(fields) > 100
     for name in sorted(fields):
-        spelt = TRAINING.same.get(name.replace("_", "-"), name.replace("_", "-"))
-        assert spelt in KNOWN, name
-        alone = spelt in TRAINING.switches | TRAINING.optional
+        spelt = OPTIONS.same.get(name.replace("_", "-"), name.replace("_", "-"))
+        assert spelt in OPTIONS.known, name
+        alone = spelt in OPTIONS.switches | OPTIONS.optional
         result = convert(f"python train.py --{name} {VALUES.get(name, '' if alone else '1')}")
         assert "Not understood" not in result.text and "Without an effect" not in result.text, name
 
@@ -308,10 +307,11 @@ def test_what_an_option_becomes(tmp_path, options, key, value):
 
 
 def test_several_mistakes_are_told_at_once():
-    options = "--optim adafactor --lr-scheduler-type polynomial --epochs --learning-rate fast"
+    options = "--optim adafactor --lr-scheduler-type polynomial --epochs --learning-rate fast --bf16=maybe"
     with pytest.raises(Mistakes) as error:
         convert(f"python train.py {options}")
-    for key in ("'optim' must be", "'lr-scheduler-type' must be", "--epochs has no value", "'optim.lr' must be"):
+    keys = ("'optim' must be", "'lr-scheduler-type' must be", "--epochs has no value", "'optim.lr' must be")
+    for key in (*keys, "'bf16' must be true or false"):
         assert key in str(error.value)
 
 
@@ -387,6 +387,7 @@ def test_files_of_options(tmp_path):
     result, config = converted(tmp_path, tmp_path / "args.json")
     assert (config.train.epochs, config.model.lora.rank, config.data.train[0].type) == (2, 8, "jsonl")
     assert "not understood: bf_16 (did you mean 'bf16'?)" in result.notes
-    _, config = converted(tmp_path, tmp_path / "args.yaml")
+    result, config = converted(tmp_path, tmp_path / "args.yaml")
+    assert "abc" not in result.text
     assert (config.model.lora.rank, config.optim.lr, config.train.precision) == (4, 1e-4, "fp32")
     assert config.callbacks[0].trackio.project == "voxtral-lora-finetuning"

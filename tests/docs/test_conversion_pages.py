@@ -9,7 +9,6 @@ import pytest
 from conversion_page import KEY, columns, is_unknown, mistakes, rows, text_of
 from stentor.cli import build
 from stentor.config.convert import omnivoice, universal, voxtral
-from stentor.config.convert.voxtral_flags import KNOWN
 
 
 @dataclass
@@ -110,7 +109,7 @@ def test_every_key_of_the_universal_pipeline_is_told(tmp_path):
 
 
 def test_every_option_of_the_voxtral_scripts_is_told():
-    assert {*KNOWN} <= {name.lstrip("-") for name in VOXTRAL.left}
+    assert {*voxtral.OPTIONS.known} <= {name.lstrip("-") for name in VOXTRAL.left}
 
 
 def test_every_key_that_is_named_exists(page, tmp_path):

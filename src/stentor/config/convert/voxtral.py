@@ -3,30 +3,42 @@ a YAML or JSON file with the same options."""
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from stentor.config.convert.draft import Conversion, Converted, expanded, read
-from stentor.config.convert.shell import Command, Options, Unknown, Word, read_options, script_calls
-from stentor.config.convert.voxtral_flags import (
-    KNOWN,
-    LAUNCHER,
-    NOT_NEEDED,
-    NOT_POSSIBLE,
-    OPTIMIZERS,
-    PLAIN,
-    SCHEDULES,
-    STRATEGIES,
-    TRACKERS,
-    TRAINING,
-)
+import yaml
+
+from stentor.config.convert.draft import Conversion, Converted, read, wrong
+from stentor.config.convert.shell import Command, Options, Unknown, Vocabulary, Word, read_options, script_calls
 from stentor.config.convert.voxtral_publish import SCRIPTS, publish_line, published
 from stentor.config.document import Mistake, Mistakes, Node, Place, read_text
 from stentor.config.explain import guess
 from stentor.errors import ConfigError
 
-_TRAINING = ("train.py", "train_lora.py")
+
+def _reversed(lists: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    return {theirs: ours for ours, names in lists.items() for theirs in names}
+
+
+_SCRIPTS = ("train.py", "train_lora.py")
+_FLAGS = yaml.safe_load(resources.files(__package__).joinpath("voxtral.yaml").read_text("utf-8"))
+"""The options: keys of a run file, or why there is none."""
+_LEFT_OUT: dict[str, list[str]] = {
+    reason: keys.split() for kind in ("not_needed", "not_possible") for reason, keys in _FLAGS[kind].items()
+}
+OPTIONS = Vocabulary(
+    frozenset([*_FLAGS["plain"], *_FLAGS["converted"].split(), *(key for keys in _LEFT_OUT.values() for key in keys)]),
+    frozenset(_FLAGS["switches"].split()),
+    frozenset(key for keys in _LEFT_OUT.values() for key in keys),
+    frozenset(_FLAGS["lists"].split()),
+    _reversed(_FLAGS["same"]),
+)
+_LAUNCHER = Vocabulary(frozenset(_FLAGS["launcher"]), same=_reversed(_FLAGS["launcher"]))
+_SCHEDULES, _OPTIMIZERS = _reversed(_FLAGS["schedules"]), _reversed(_FLAGS["optimizers"])
+_STRATEGIES = {name: name for name in ("no", "steps", "epoch", "best")}
+_TRACKERS = ("tensorboard", "trackio", "wandb")
 _POSITIONS = 2 * 375 + 256 + 16
 """Positions in the language model of an item of 60 s with as much text as the scripts keep."""
 _LEARNT_OTHERWISE = (
@@ -73,13 +85,13 @@ def convert(script: Path | str) -> Converted:
     if isinstance(script, Path) and script.suffix in (".yaml", ".yml", ".json"):
         options = _options_of(read(script))
         lora = any(key.startswith("lora-") for key in options.values) and "use-lora" not in options.values
-        return _converted(Command(_TRAINING[lora], [], [], place), options, [])
+        return _converted(Command(_SCRIPTS[lora], [], [], place), options, [])
     text = read_text(script) if isinstance(script, Path) else script
-    calls = list(script_calls(text, place, (*_TRAINING, *SCRIPTS)))
-    trainings = [call for call in calls if call.script in _TRAINING]
+    calls = list(script_calls(text, place, (*_SCRIPTS, *SCRIPTS)))
+    trainings = [call for call in calls if call.script in _SCRIPTS]
     if not calls:
         raise ConfigError(
-            f"There is no command with {', '.join((*_TRAINING, *SCRIPTS))} to convert: give a shell script that holds "
+            f"There is no command with {', '.join((*_SCRIPTS, *SCRIPTS))} to convert: give a shell script that holds "
             "one, or the command itself in quotes."
         )
     if len(trainings) > 1:
@@ -87,7 +99,7 @@ def convert(script: Path | str) -> Converted:
         raise Mistakes([Mistake(call.place, again) for call in trainings[1:]])
     others = [call for call in calls if call.script in SCRIPTS]
     if trainings:
-        return _converted(trainings[0], read_options(trainings[0].words, TRAINING), others)
+        return _converted(trainings[0], read_options(trainings[0].words, OPTIONS), others)
     commands, notes = published(others, "RUN")
     return Converted("", "", tuple(notes), commands=tuple(commands))
 
@@ -97,9 +109,9 @@ def _options_of(root: Node) -> Options:
     result = Options({}, [], [])
     for key, node in Conversion(root, root.place, null_is_default=True).values.items():
         option = Unknown(key.rpartition(".")[2])
-        bare = TRAINING.same.get(option.bare, option.bare)
-        if bare in KNOWN:
-            result.values[bare] = node
+        bare = OPTIONS.same.get(option.bare, option.bare)
+        if bare in OPTIONS.known:
+            result.values[bare] = Node("(not shown)", node.place) if bare.endswith("token") else node
         else:
             values = node.plain() if isinstance(node.value, list) else [node.plain()]
             result.others.append(Unknown(option.name, tuple(map(str, values))))
@@ -109,6 +121,9 @@ def _options_of(root: Node) -> Options:
 def _converted(command: Command, options: Options, others: Sequence[Command]) -> Converted:
     job = Conversion(Node(options.values, command.place), command.place)
     job.mistakes += options.mistakes
+    for key in OPTIONS.switches & {*options.values}:
+        if not isinstance((node := options.values[key]).value, bool):
+            job.mistakes += wrong(job.take(key) or node, key, "true or false").mistakes
     job.notes.append(
         "transcripts are learnt with their end token, and languages and long texts are as the records have them; "
         "the run file says what the scripts do otherwise."
@@ -121,7 +136,7 @@ def _converted(command: Command, options: Options, others: Sequence[Command]) ->
     lora = _model(job, command.script)
     _data(job)
     _optimizer(job)
-    job.move_each(PLAIN)
+    job.move_each({key: (*target, None)[:2] for key, target in _FLAGS["plain"].items()})
     _length(job)
     _steering(job)
     _tracking(job, "voxtral-lora-finetuning" if lora else "voxtral-finetuning")
@@ -181,7 +196,7 @@ def _data(job: Conversion) -> None:
 
 def _optimizer(job: Conversion) -> None:
     """The sections `optim` and `schedule`, and the loss."""
-    kind = job.chosen("optim", OPTIMIZERS, "adamw")
+    kind = job.chosen("optim", _OPTIMIZERS, "adamw")
     betas = [job.take(f"adam-beta{i}") or Node(default, job.place) for i, default in ((1, 0.9), (2, 0.999))]
     job.put("optim", {"type": kind, "lr": 5e-5, "weight_decay": 0.0})
     job.put("optim.betas", Node(betas, job.place))
@@ -191,7 +206,7 @@ def _optimizer(job: Conversion) -> None:
         job.put("losses.text.type", "cross_entropy")
         job.put("losses.text.label_smoothing", smoothing)
     without_warmup = (node := job.values.get("lr-scheduler-type")) is not None and node.value == "constant"
-    shape = job.chosen("lr-scheduler-type", SCHEDULES, "linear")
+    shape = job.chosen("lr-scheduler-type", _SCHEDULES, "linear")
     job.put("schedule.type", shape)
     if shape == "plateau":
         job.put("schedule.patience", 10)
@@ -225,7 +240,7 @@ def _steering(job: Conversion) -> None:
     """When the model is scored and saved, which weights are kept, and when training stops early."""
     interval = job.take("save-steps") or Node(50, job.place)
     every = job.take("eval-steps") or interval
-    scoring, saving = (job.chosen(f"{key}-strategy", STRATEGIES, "steps") for key in ("eval", "save"))
+    scoring, saving = (job.chosen(f"{key}-strategy", _STRATEGIES, "steps") for key in ("eval", "save"))
     job.put("train.eval_every", every if scoring == "steps" else None)
     job.put("train.save_every", interval if saving == "steps" else None)
     if saving in ("no", "best"):
@@ -255,9 +270,9 @@ def _tracking(job: Conversion, project: str) -> None:
         return
     wanted = report.plain() if report is not None else []
     wanted = {str(w).lower() for w in (wanted if isinstance(wanted, list) else [wanted])} - {"none", ""}
-    trackers = {*wanted, *TRACKERS} - {"all"} if "all" in wanted else wanted
-    if others := sorted(trackers - {*TRACKERS}):
-        job.notes.append(f"--report-to {' '.join(others)}: trackers here are {', '.join(TRACKERS)}; it is left out.")
+    trackers = {*wanted, *_TRACKERS} - {"all"} if "all" in wanted else wanted
+    if others := sorted(trackers - {*_TRACKERS}):
+        job.notes.append(f"--report-to {' '.join(others)}: trackers here are {', '.join(_TRACKERS)}; it is left out.")
     settings: dict[str, Any] = {"tensorboard": True} if "tensorboard" in trackers else {}
     if "wandb" in trackers:
         settings["wandb.project"] = name or project
@@ -269,7 +284,7 @@ def _tracking(job: Conversion, project: str) -> None:
 
 def _launch(job: Conversion, launcher: list[Word]) -> None:
     """The command that trains, with as many processes as theirs."""
-    options = read_options(launcher, LAUNCHER)
+    options = read_options(launcher, _LAUNCHER)
     job.mistakes += options.mistakes
     texts = [word.text for word in launcher]
     words = [*(text for text in texts if text.startswith("CUDA_VISIBLE_DEVICES=")), "stentor", "train", "RUN.yaml"]
@@ -313,13 +328,15 @@ def _publish(job: Conversion, run: PurePosixPath, others: Sequence[Command]) -> 
 
 def _leave_out(job: Conversion, unknown: Sequence[Unknown]) -> None:
     """Comments and notes for what has no key in the run file."""
-    for reason, keys in (NOT_NEEDED | NOT_POSSIBLE).items():
-        given = [(f"--{key}", node) for key in expanded(keys) if (node := job.take(key)) is not None]
+    for reason, keys in _LEFT_OUT.items():
+        given = [(f"--{key}", node) for key in keys if (node := job.take(key)) is not None]
         job.comment_out(f"Without a key here: {reason}.", given)
-        if reason in NOT_POSSIBLE and (named := [key for key, node in given if node.value not in (False, 0, "none")]):
+        if reason in _FLAGS["not_possible"] and (
+            named := [key for key, node in given if node.value not in (False, 0, "none")]
+        ):
             job.notes.append(f"not possible here: {', '.join(named)}: {reason}.")
     rest = [(f"--{key}", job.take(key)) for key in list(job.values)]
     job.comment_out("Without an effect in this command:", rest)
     if unknown:
         job.comments += ["", "Not understood, so not in this file:", *(f"  {option}" for option in unknown)]
-        job.notes += [f"not understood: {option.name}{guess(option.bare, KNOWN, 0.7)}" for option in unknown]
+        job.notes += [f"not understood: {option.name}{guess(option.bare, OPTIONS.known, 0.7)}" for option in unknown]

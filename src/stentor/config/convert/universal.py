@@ -131,10 +131,10 @@ def convert(path: Path) -> Converted:
 
 def _task(job: UniversalConversion) -> None:
     """The task that the model's kind is for; with labels of frames, diarization."""
-    kind, labels, *others = map(job.take, ("model.model_type", *_LABEL_TYPES))
-    job.comment_out("`training.eval_knobs` counts:", zip(_LABEL_TYPES[1:], others, strict=True))
-    if kind is not None and job.checked("", one_of, kind, "model.model_type", _TASKS):
-        job.kind = str(kind.value)
+    given = [(key, node) for key in _LABEL_TYPES if (node := job.take(key)) is not None]
+    labels = given[0][1] if given else None
+    job.comment_out("Another label_type counts:", given[1:])
+    job.kind = job.chosen("model.model_type", {kind: kind for kind in _TASKS}, job.kind)
     if labels is not None and job.kind == "encoder_decoder":
         job.kind = "encoder"
         job.notes.append(

@@ -16,6 +16,7 @@ from stentor.config.explain import explain, guess
 from stentor.config.merge import merge, put, stage
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump, inline
+from stentor.engine.checkpoint import step_of
 from stentor.errors import ConfigError, without_secrets
 
 Value = TypeVar("Value")
@@ -147,6 +148,17 @@ class Conversion(ForeignConfig):
         self.put(f"{ours}.max_items", items or default)
         self.put(f"{ours}.batch_tokens", round(number(items, key, default) * positions))
 
+    def resume(self, key: str, node: Node, instead: str) -> None:
+        """Resuming from a checkpoint of Stentor is an option of the command, which is told; another one, a state of
+        accelerate, is a mistake. `instead`: how to start from such a one."""
+        if step_of(Path(str(node.value))) < 0:
+            kind = "a checkpoint of a Stentor run, RUN/checkpoints/step-N"
+            self.wrong(node, key, f"{kind}: a state that accelerate saved cannot be read here. {instead}")
+            return
+        command = f"stentor train {self.made('name')}.yaml --resume-from {node.plain()}"
+        self.notes.append(f"{key}: resume with `{command}`.")
+        self.comment_out(f"Resume with `{command}`:", [(key, node)])
+
     def comment_out(self, title: str, values: Iterable[tuple[str, Node | None]]) -> None:
         """Write values that have no key in a run file as a block of comments."""
         if lines := [f"  {key}: {inline(node.plain())}" for key, node in values if node is not None]:
@@ -176,7 +188,9 @@ class Conversion(ForeignConfig):
             raise Mistakes(mistakes)
         tail = "".join(f"# {line}".rstrip() + "\n" for line in self.comments)
         text = f"# {head}\n{dump(self.root.plain())}{tail}"
-        return Converted(str(self.made("name")), text, tuple(self.notes), frozenset(self.known), tuple(self.commands))
+        return Converted(
+            str(self.made("name")), text, tuple(dict.fromkeys(self.notes)), frozenset(self.known), tuple(self.commands)
+        )
 
 
 def expanded(keys: str) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any
 from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, items_of, lora_globs, number, read
 from stentor.config.document import Mistake, Node, Place
 from stentor.config.explain import guess
-from stentor.engine.checkpoint import step_of
 
 _KEYS: dict[str, tuple[str, Any]] = {
     "drop_cond_ratio": ("task.drop_cond_ratio", 0.1),
@@ -75,7 +74,9 @@ def convert(train: Path, data: Path | None = None, output: str | None = None) ->
     _schedule(job)
     _batches(job, padded)
     _train(job)
-    _resume(job)
+    if (checkpoint := job.take("resume_from_checkpoint")) is not None:
+        instead = "To start from its weights alone, name it as init_from_checkpoint instead"
+        job.resume("resume_from_checkpoint", checkpoint, instead)
     job.put("callbacks", [{"type": "tracking", "tensorboard": True}])  # as OmniVoice always logs
     job.leave_out_each(_UNSUPPORTED)
     head = f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`."
@@ -230,22 +231,3 @@ def _train(job: Conversion) -> None:
         last = None
     place = job.place if last is None else last.place
     job.put("train.keep", Node(last.value if last is not None and last.value > 0 else None, place))  # 0: all of them
-
-
-def _resume(job: Conversion) -> None:
-    """A checkpoint of Stentor is resumed by an option of the command; a state of accelerate cannot be read."""
-    node = job.take("resume_from_checkpoint")
-    if node is None:
-        return
-    path = str(node.value)
-    if step_of(Path(path)) < 0:
-        reason = (
-            "a checkpoint of a Stentor run, RUN/checkpoints/step-N: the optimizer's state that OmniVoice's trainer "
-            "saves with accelerate cannot be read here. To start from its weights alone, name it as "
-            "init_from_checkpoint and leave resume_from_checkpoint out"
-        )
-        job.wrong(node, "resume_from_checkpoint", reason)
-        return
-    command = f"stentor train {job.made('name')}.yaml --resume-from {path}"
-    job.notes.append(f"resume_from_checkpoint: resume with `{command}`.")
-    job.comment_out(f"Resume with `{command}`:", [("resume_from_checkpoint", node)])

@@ -285,24 +285,13 @@ def _train(job: UniversalConversion) -> None:
 
 
 def _resume(job: UniversalConversion) -> None:
-    """A checkpoint of Stentor is resumed by an option of the command, or gives its weights alone; a state of accelerate
-    cannot be read."""
-    node = job.take("training.checkpoint.resume")
-    restored = [f"training.checkpoint.resume_restore_{part}" for part in ("optimizer", "scheduler", "trainer_state")]
-    flags = [(key, job.values.get(key)) for key in restored]
-    switches = [job.take_flag(key, True) for key in restored]
-    title = "Nothing is resumed (training.checkpoint.resume):"
-    if node is not None and step_of(Path(str(node.value))) < 0:
-        reason = (
-            "a checkpoint of a Stentor run, RUN/checkpoints/step-N: a state that accelerate saves cannot be read here. "
-            "Convert and train the run that it comes from, and name a checkpoint of that; or leave it out to train "
-            "from the beginning"
-        )
-        job.wrong(node, "training.checkpoint.resume", reason)
-    elif node is not None and all(switches):
-        command = f"stentor train {job.made('name')}.yaml --resume-from {node.plain()}"
-        job.notes.append(f"checkpoint.resume: resume with `{command}`.")
-        title, flags = f"Resume with `{command}`:", [("training.checkpoint.resume", node), *flags]
+    node = job.take(key := "training.checkpoint.resume")
+    restored = [f"{key}_restore_{part}" for part in ("optimizer", "scheduler", "trainer_state")]
+    flags = [(flag, job.values.get(flag)) for flag in restored]
+    switches, title = [job.take_flag(flag, True) for flag in restored], "Of resuming:"
+    if node is not None and (all(switches) or step_of(Path(str(node.value))) < 0):
+        instead = "Convert and train the run it comes from, then name a checkpoint of that; or leave it out"
+        job.resume(key, node, instead)
     elif node is not None:
         job.put("model.init", f"{node.plain()}/export", node)
         title = "Training starts from the weights of the checkpoint alone (model.init):"

@@ -118,9 +118,8 @@ class _DataSet:
         self.parts = [str(part) for part in listed if part not in _ALL_PARTS and self.ours != "ego4d"]
         """Parts of the corpus that are asked for; none: all."""
         if self.ours == "libriheavy_mix":  # which has a part for each number of speakers
-            counts = self.options.get("speaker_counts")
-            numbers = [1, 2, 3, 4] if counts is None else counts.plain()
-            numbers = numbers if isinstance(numbers, list) else [numbers]
+            counts = self.options.get("speaker_counts") or Node([1, 2, 3, 4], name.place)
+            numbers = counts.plain() if isinstance(counts.value, list) else [counts.value]
             self.parts = [f"{part}_{number}spk" for part in self.parts for number in numbers]
         self.known = _options_of("prepare", self.ours)
         """Options of the lhotse recipe; None without a recipe."""
@@ -133,10 +132,9 @@ class _DataSet:
             job.put(f"{key}.type", "manifest")
             job.put(f"{key}.path", self._manifest("cuts", split), self.node)
             cuts, recordings, spoken = (self._manifest(k, "SPLIT") for k in ("cuts", "recordings", "supervisions"))
-            _note(
-                job,
+            job.notes.append(
                 f"there is no corpus {self.name}: its cuts are read. Where there are only recordings and supervisions, "
-                f"join those of each split: lhotse cut simple -r {recordings} -s {spoken} {cuts}",
+                f"join those of each split: lhotse cut simple -r {recordings} -s {spoken} {cuts}"
             )
             return
         job.put(f"{key}.type", "corpus")
@@ -148,7 +146,7 @@ class _DataSet:
         job.put(f"{key}.split", split)
         if self._is_downloaded():
             job.put(f"{key}.download", True, self.force)
-            _note(job, f"{self.name} is downloaded to {self.folder.plain()} where it is missing, as theirs does.")
+            job.notes.append(f"{self.name} is downloaded to {self.folder.plain()} where it is missing, as theirs does.")
         if job.task == "diarize":
             job.put(f"{key}.utterances", False)
         for option, value in self.options.items():
@@ -174,20 +172,13 @@ class _DataSet:
         if _options_of("download", self.ours) is None:
             title = f"Only of downloading {self.name}; get it from its publishers:"
         job.comment_out(title, [(f"{prefix}.{key}", value) for key, value in self.download])
-        named, left = [], []
-        for option, value in self.options.items():
-            if option.partition(".")[0] in ("dataset_parts", "splits", "speaker_counts"):
-                named.append((f"{prefix}.process_params.{option}", value))
-            elif option not in (self.known or ()):
-                left.append((f"{prefix}.process_params.{option}", value))
-        job.comment_out("Parts are named by `split`:", named)
-        job.comment_out(f"{self.name} is read without it:", left)
-
-
-def _note(job: UniversalConversion, text: str) -> None:
-    """Tell the user once."""
-    if text not in job.notes:
-        job.notes.append(text)
+        of_parts = ("dataset_parts", "splits", "speaker_counts")
+        left = [(k, v) for k, v in self.options.items() if k not in (self.known or ()) or k in of_parts]
+        for title, are_parts in (("Parts are named by `split`:", True), (f"{self.name} is read without it:", False)):
+            values = [
+                (f"{prefix}.process_params.{k}", v) for k, v in left if (k.split(".")[0] in of_parts) == are_parts
+            ]
+            job.comment_out(title, values)
 
 
 def _options_of(verb: str, name: str) -> set[str] | None:

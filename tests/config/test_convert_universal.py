@@ -220,7 +220,7 @@ def test_the_document_s_config(tmp_path):
     assert (speech.type, speech.label_smoothing, norm.type, norm.weight) == ("bce_with_logits", 0.1, "weight_reg", 0.1)
     redraw, stop, tracking = config.callbacks
     assert (redraw.type, redraw.every) == ("redraw", 100)
-    assert (stop.type, stop.patience, stop.min_delta, stop.metric) == ("early_stop", 5, 0.001, None)
+    assert (stop.type, stop.patience, stop.min_delta, stop.metric) == ("early_stop", 5, 0.001, "dev/loss")
     assert (tracking.tensorboard, tracking.wandb.project, tracking.wandb.entity) == (True, "my-project", None)
 
 
@@ -229,7 +229,6 @@ def test_what_has_no_counterpart_is_named(tmp_path):
     remarks = comments(result)
     for line in (
         "model.decoder.attention_type: causal_linear",
-        "training.early_stopping.metric: val_loss",
         "training.logging.log_metrics: [loss, accuracy]",
         "training.performance.pin_memory: true",
         "model.global_config.batch_size: 32",
@@ -239,7 +238,7 @@ def test_what_has_no_counterpart_is_named(tmp_path):
         assert line in remarks, line
     assert "Frames are labelled by an encoder alone; the decoder:" in remarks
     assert any("label_type" in note and "decoder is left out" in note for note in result.notes)
-    assert any("`train` and `dev`" in note for note in result.notes)
+    assert any("no splits of ami are given" in note for note in result.notes)
 
 
 OTHER = {
@@ -255,8 +254,6 @@ OTHER = {
     "adamw": "adam",
     "cosine": "linear",
     "cross_entropy": "focal",
-    "val_loss": "val_der",
-    "min": "max",
     "./checkpoints": "/checkpoints",
     "my-project": "mine",
     "binary": "speaker_id",
@@ -268,7 +265,7 @@ OTHER = {
 VALUES = [
     (number, match[1])
     for number, line in enumerate(FULL.splitlines())
-    if (match := re.match(r"\s*(?:- )?\w+: ([^#]+?)\s*(?:#.*)?$", line)) and match[1] != "null"
+    if (match := re.match(r"\s*(?:- )?\w+: ([^#]+?)\s*(?:#.*)?$", line)) and match[1] not in ("null", "min", "val_loss")
 ]
 
 
@@ -483,7 +480,7 @@ def test_every_kind_of_key(tmp_path):
     train = config.train
     assert (train.steps, train.epochs, train.seed, train.precision) == (300, None, 7, "fp16")
     assert (train.eval_every, train.save_every, train.keep) == (None, None, 1)
-    assert (train.compile, train.find_unused) == (True, True)
+    assert (train.compile, train.find_unused, train.best_metric) == (True, True, "ami-dev/loss")
     assert (config.optim.momentum, config.optim.nesterov, config.schedule.type) == (0.8, True, "constant")
     stop, profile = config.callbacks
     assert (stop.type, stop.restore_best, profile.type) == ("early_stop", False, "profile")
@@ -544,6 +541,34 @@ def test_parts_of_a_corpus_are_its_splits(tmp_path):
     assert config.data.train[0].split == "train"
 
 
+def test_corpora_without_a_recipe_are_read_as_published(tmp_path):
+    text = """\
+datasets:
+  - {name: mswild, process_params: {splits: {train: few.train, dev: few.val, test: many.val}}}
+  - {name: ava_avd, process_params: {splits: {val: val}}}
+  - {name: ego4d, download_params: {dataset_parts: [clips, annotations]}, process_params: {max_clips: 0}}
+  - {name: libriheavy_mix, process_params: {dataset_parts: [small, dev], speaker_counts: [2, 3]}}
+training:
+  training_dataset_map: {splits: [{dataset_name: mswild, split_name: train}]}
+  validation: {validation_dataset_map: {splits: [{dataset_name: mswild, split_name: val},
+    {dataset_name: ava_avd, split_name: val}, {dataset_name: ego4d, split_name: val}]}}
+"""
+    result, config = converted(tmp_path, text)
+    sources = [*config.data.train, *config.data.eval.values()]
+    assert [(s.name, s.split) for s in sources] == [
+        ("msdwild", "few_train"),
+        ("msdwild", "few_val"),
+        ("ava_avd", "val"),
+        ("ego4d", "dev"),
+    ]
+    assert not any(source.download or source.options for source in sources)
+    for line in ("ego4d.process_params.max_clips: 0", "libriheavy_mix.process_params.speaker_counts: [2, 3]"):
+        assert f"datasets.{line}" in comments(result)
+    result, config = converted(tmp_path, text[: text.index("training:")])
+    assert [s.split for s in config.data.train] == ["small_2spk", "small_3spk", "few_train", "train", "train"]
+    assert [*config.data.eval] == ["libriheavy_mix-dev_2spk", "libriheavy_mix-dev_3spk"]
+
+
 def test_names_without_a_recipe_are_manifests_made_before(tmp_path):
     """Their simulated mixtures; options that a recipe does not know are left out, as there."""
     text = """\
@@ -557,6 +582,31 @@ training: {training_dataset_map: {splits: [{dataset_name: simu_2spk, split_name:
     assert any("lhotse cut simple -r ./m/simu_2spk/simu_2spk_recordings_SPLIT" in note for note in result.notes)
     assert evaluated["ami-dev"].options == {"mic": "sdm"}
     assert "datasets.ami.process_params.num_phones: 48" in comments(result)
+
+
+@pytest.mark.parametrize(
+    ("labels", "theirs", "ours"),
+    [("speaker_id", "val_loss", "loss"), ("ego", "val_accuracy", "accuracy"), ("binary", "val_f1", "macro_f1")],
+)
+def test_metrics_to_steer_by_are_of_the_first_evaluation_set(tmp_path, labels, theirs, ours):
+    text = f"""\
+training:
+  early_stopping: {{metric: {theirs}, patience: 4, mode: {"min" if ours == "loss" else "max"}}}
+  validation: {{splits: [dev, test], metric_for_best_model: {theirs}, greater_is_better: {ours != "loss"}}}
+  eval_knobs: {{label_type: {labels}}}
+datasets: [ami]
+"""
+    result, config = converted(tmp_path, text)
+    assert (config.callbacks[0].metric, config.callbacks[0].mode) == (f"dev/{ours}", None)
+    assert config.train.best_metric == f"dev/{ours}" in logged(config)
+    assert f"training.early_stopping.metric: {theirs}" in comments(result), "theirs is the mean over the sets"
+
+
+def logged(config) -> set[str]:
+    """All that evaluation gives of the set dev."""
+    from stentor.engine.steering import logged_metrics
+
+    return {f"dev/{metric}" for metric in logged_metrics(config.task, config.losses or config.task.losses())}
 
 
 def test_a_checkpoint_to_resume_from_is_one_of_stentor(tmp_path):
@@ -699,6 +749,8 @@ def test_unknown_keys_are_named_with_their_lines(tmp_path):
         ("num_heads: 8", "num_heads: 7", "multiple of heads"),
         ("  - name: ami", "  - label: ami", "needs a `name`"),
         ("    interval: 500", "    interval: often", "eval_every"),
+        ("    metric: val_loss", "    metric: val_recall", "must be val_loss, or for binary and ego labels"),
+        ("    mode: min", "    mode: max", "the direction of val_loss is min"),
     ],
 )
 def test_values_that_cannot_be_are_told_at_their_line(tmp_path, before, after, message):

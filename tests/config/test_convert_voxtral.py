@@ -1,9 +1,12 @@
 """Command lines of the Voxtral fine-tuning scripts become run files; nothing is lost on the way."""
 
+import dataclasses
+
 import pytest
+from transformers import TrainingArguments
 
 from stentor.cli import main
-from stentor.config.convert.voxtral import convert
+from stentor.config.convert.voxtral import OPTIONS, convert
 from stentor.config.document import Mistakes
 from stentor.config.load import load
 from stentor.errors import ConfigError
@@ -44,11 +47,13 @@ data:
   train:
     - type: jsonl
       path: data/voices.jsonl
+      audio_folder: "."
       limit: 400
   eval:
     dev:
       type: jsonl
       path: data/voices.jsonl
+      audio_folder: "."
       skip: 400
       limit: 40
   max_items: 4
@@ -67,6 +72,7 @@ train:
   accumulate: 2
   epochs: 2.5
   log_every: 5
+  precision: auto
   eval_every: 25
   save_every: 25
 callbacks:
@@ -106,7 +112,10 @@ def test_what_the_scripts_do_wrong_is_said(script):
         assert fact in remarks
     assert "--eval-batch-size: 8" in remarks
     assert any("end token" in note for note in result.notes)
-    assert any("`audio_path`s in data/voices.jsonl start from its folder" in note for note in result.notes)
+    assert any("data/voices.jsonl start from the working directory" in note for note in result.notes)
+    full = convert("python train.py").text
+    for fact in ("bfloat16 (bf16)", "keep every checkpoint", "last weights", "adamw8bit", "train.shard", "or LoRA"):
+        assert fact in full
 
 
 def test_the_scripts_defaults_hold(tmp_path):
@@ -191,8 +200,8 @@ def test_variables_with_defaults(tmp_path, script):
 
 
 def test_there_must_be_one_command(script):
-    script.write_text("python interface.py\n")
-    with pytest.raises(ConfigError, match=r"no command with train\.py or train_lora\.py"):
+    script.write_text("python app.py\n")
+    with pytest.raises(ConfigError, match=r"no command with train\.py, train_lora\.py, push_to_huggingface\.py"):
         convert(script)
     script.write_text("python train.py\npython train_lora.py\n")
     with pytest.raises(Mistakes, match=r"run\.sh:2: another training command"):
@@ -212,3 +221,173 @@ def test_command(tmp_path, script, capsys, monkeypatch):
         assert main(["config", "check", f"made/{name}.yaml"]) == 0
     assert main(["config", "convert", "voxtral", "missing.sh"]) == 2
     assert "missing.sh does not exist" in capsys.readouterr().err
+
+
+TRAINER = """\
+accelerate launch --num_processes 2 --mixed_precision bf16 scripts/train.py --bf16 --lr-scheduler-type cosine
+  --warmup_ratio=0.1 --report-to wandb tensorboard mlflow --eval_steps 20 --save_steps=40 --save-total-limit 3
+  --load-best-model-at-end True --metric-for-best-model eval_wer --greater-is-better False
+  --early-stopping-patience 3 --early-stopping-threshold 0.001 --optim adamw_bnb_8bit --max_grad_norm 0.5
+  --adam_beta2 0.95 --label_smoothing_factor 0.1 --neftune_noise_alpha 5 --no-dataloader-pin-memory --max_steps -1
+  --hub_token hf_abcdefgh12345678 --deepspeed ds.json --torch_compile --fp16 false --seed 7 --output-dir out/vox
+""".replace("\n", " ")
+
+
+def test_options_of_the_trainer(tmp_path):
+    result, config = converted(tmp_path, TRAINER)
+    train, (stop, tracking) = config.train, config.callbacks
+    assert (train.precision, train.eval_every, train.save_every, train.keep) == ("bf16", 20, 40, 3)
+    assert (train.use, train.clip, train.compile, train.shard, train.seed) == ("best", 0.5, True, True, 7)
+    assert (train.steps, train.epochs) == (None, 3)
+    assert (config.optim.type, config.optim.betas) == ("adamw8bit", (0.9, 0.95))
+    assert (config.schedule.type, config.schedule.warmup_ratio) == ("cosine", 0.1)
+    assert (stop.metric, stop.patience, stop.min_delta) == ("dev/wer", 3, 0.001)
+    assert (tracking.tensorboard, tracking.wandb.project, tracking.trackio) == (True, "voxtral-finetuning", None)
+    assert config.losses["text"].label_smoothing == 0.1
+    assert result.commands == ("stentor train RUN.yaml --processes 2",)
+    assert "#   --dataloader-pin-memory: false\n" in result.text and "#   --mixed_precision: bf16\n" in result.text
+    assert 'hub-token: "(not shown)"' in result.text and "not understood" not in str(result.notes)
+    for told in ("--neftune-noise-alpha: embeddings", "--report-to mlflow", "`train.shard` (FSDP2)"):
+        assert any(told in note for note in result.notes)
+
+
+def test_every_argument_of_the_trainer_is_known(tmp_path):
+    """Each is a key of the run file, or a comment with the reason."""
+    fields = {field.name for field in dataclasses.fields(TrainingArguments)}
+    fields |= {"evaluation_strategy", "no_cuda", "group_by_length", "warmup_ratio", "save_safetensors"}  # before 5
+    assert len(fields) > 100
+    for name in sorted(fields):
+        spelt = OPTIONS.same.get(name.replace("_", "-"), name.replace("_", "-"))
+        assert spelt in OPTIONS.known, name
+        alone = spelt in OPTIONS.switches | OPTIONS.optional
+        result = convert(f"python train.py --{name} {VALUES.get(name, '' if alone else '1')}")
+        assert "Not understood" not in result.text and "Without an effect" not in result.text, name
+
+
+VALUES = {
+    "lr_scheduler_type": "cosine",
+    "optim": "sgd",
+    "label_smoothing_factor": "0.1",
+    "adam_beta1": "0.8",
+    "adam_beta2": "0.8",
+    "warmup_ratio": "0.1",
+    "project": "p --report-to wandb",
+    "trackio_space_id": "a/b",
+    "metric_for_best_model": "loss",
+    "hub_model_id": "a/b --push-to-hub",
+    "hub_private_repo": "--push-to-hub",
+} | dict.fromkeys(("save_strategy", "eval_strategy", "evaluation_strategy"), "epoch")
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "value"),
+    [
+        ("--warmup-steps 0.05", "schedule.warmup_ratio", 0.05),
+        ("--warmup-steps 50 --warmup-ratio 0.1", "schedule.warmup_steps", 50),
+        ("--lr-scheduler-type constant --warmup-steps 50", "schedule.warmup_steps", 0),
+        ("--lr-scheduler-type reduce_lr_on_plateau", "schedule.patience", 10),
+        ("--optim sgd", "optim.momentum", 0.0),
+        ("--max-grad-norm 0", "train.clip", None),
+        ("--fp16", "train.precision", "fp16"),
+        ("--no-bf16", "train.precision", "fp32"),
+        ("--load-best-model-at-end no", "train.use", "last"),
+        ("--eval-strategy epoch", "train.eval_every", None),
+        ("--eval-strategy no", "data.eval", {}),
+        ("--save-strategy best", "train.save_every", None),
+        ("--report-to none", "callbacks", []),
+        ("--report-to all", "callbacks.0.trackio.project", "voxtral-finetuning"),
+        ("--use_cpu", "train.device", "cpu"),
+    ],
+)
+def test_what_an_option_becomes(tmp_path, options, key, value):
+    found = converted(tmp_path, f"python train.py {options}")[1].plain()
+    for part in key.split("."):
+        found = found[int(part) if part.isdigit() else part]
+    assert found == value
+
+
+def test_several_mistakes_are_told_at_once():
+    options = "--optim adafactor --lr-scheduler-type polynomial --epochs --learning-rate fast --bf16=maybe"
+    with pytest.raises(Mistakes) as error:
+        convert(f"python train.py {options}")
+    keys = ("'optim' must be", "'lr-scheduler-type' must be", "--epochs has no value", "'optim.lr' must be")
+    for key in (*keys, "'bf16' must be true or false"):
+        assert key in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "command"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=2", "CUDA_VISIBLE_DEVICES=0,1 {} --processes 2"),
+        ("python -m torch.distributed.run --nproc-per-node gpu", "{} --processes N"),
+        ("deepspeed --num_gpus 4", "{} --processes 4"),
+        ("accelerate launch --num_processes=1", "{}"),
+    ],
+)
+def test_launchers_become_processes(launcher, command):
+    result = convert(f"{launcher} train.py")
+    assert result.commands == (command.format("stentor train RUN.yaml"),)
+    assert ("number as `--processes N`" in str(result.notes)) == ("N" in command.replace("CUDA_VISIBLE_DEVICES", ""))
+
+
+def test_where_training_resumes():
+    def resume(value):
+        result = convert(f"python -m scripts.train --resume_from_checkpoint {value}")
+        return result.commands[0].partition("RUN.yaml")[2], str(result.notes)
+
+    assert resume("runs/a/checkpoints/step-000040")[0] == " --resume-from runs/a/checkpoints/step-000040"
+    command, notes = resume("outputs/checkpoint-500")
+    assert command == "" and "outputs/checkpoint-500 is a checkpoint of transformers' Trainer" in notes
+    assert "the same command again resumes" in resume("True")[1]
+
+
+PUBLISH = """\
+HF_USERNAME=anna
+python train_lora.py --dataset-jsonl voices.jsonl --push-dataset --dataset-repo anna/voices --output-dir out/vox && \
+  python generate_model_card.py --repo-name anna/vox --batch-size 2
+python push_to_huggingface.py model out/vox my-vox --author-name "Anna B" --private --token $HF_TOKEN
+python push_to_huggingface.py dataset voices.jsonl $HF_USERNAME/data --test
+python deploy_demo_space.py --hf-token $HF_TOKEN --hf-username $HF_USERNAME --model-id anna/vox --brand-hf-org x; ls
+python interface.py
+"""
+
+
+def test_scripts_that_publish_become_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "all.sh").write_text(PUBLISH)
+    assert main(["config", "convert", "voxtral", "all.sh", "--to", "made"]) == 0
+    err = capsys.readouterr().err
+    assert [line.removeprefix("all.sh: next: ") for line in err.splitlines() if "next: " in line] == [
+        "stentor train made/vox.yaml",
+        "stentor publish dataset voices.jsonl,audio_folder=. --to anna/voices",
+        "stentor publish model out/vox --to anna/vox --dry-run card",
+        "stentor publish model out/vox --to USER/my-vox",
+        "stentor publish dataset voices.jsonl,audio_folder=. --to anna/data --dry-run dataset-on-the-hub",
+        "stentor publish demo anna/vox --to anna/vox-demo --secret HF_TOKEN",
+        "stentor studio",
+    ]
+    for told in (
+        "--author-name: the card has the run's own",
+        "add --public",
+        "--brand-hf-org: the page",
+        "hf auth login",
+    ):
+        assert told in err
+    assert main(["config", "convert", "voxtral", "python push_to_huggingface.py model out/vox anna/v"]) == 0
+    assert capsys.readouterr().out == "stentor publish model out/vox --to anna/v\n"
+
+
+def test_files_of_options(tmp_path):
+    (tmp_path / "args.json").write_text(
+        '{"dataset_jsonl": "v.jsonl", "num_train_epochs": 2, "use_lora": true, "bf_16": 1}'
+    )
+    (tmp_path / "args.yaml").write_text(
+        "training: {lora_r: 4, learning_rate: 1e-4, report_to: [trackio], bf16: false}\n"
+    )
+    result, config = converted(tmp_path, tmp_path / "args.json")
+    assert (config.train.epochs, config.model.lora.rank, config.data.train[0].type) == (2, 8, "jsonl")
+    assert "not understood: bf_16 (did you mean 'bf16'?)" in result.notes
+    result, config = converted(tmp_path, tmp_path / "args.yaml")
+    assert "abc" not in result.text
+    assert (config.model.lora.rank, config.optim.lr, config.train.precision) == (4, 1e-4, "fp32")
+    assert config.callbacks[0].trackio.project == "voxtral-lora-finetuning"

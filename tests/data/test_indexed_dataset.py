@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data_plans import dataset, facts, in_turn, price, starts_at
-from stentor.data.cut import UnusableRecord, cut_from_record
+from stentor.data.cut import UnusableRecord, audio_path, cut_from_record
 from stentor.data.record_index import RecordIndex, build_index, index_folder
 from stentor.data.seeding import ROUNDS, Permutation, rng
 from stentor.dataloading.batch_sampler import BatchLimits
@@ -69,6 +69,15 @@ def test_a_record_costs_sixteen_bytes_and_gives_its_cut(manifest):
     }
     (cut,) = index.cuts(np.array([index.parts["de"].first]))
     assert cut == cut_from_record(records[0], path.parent, "")
+
+
+def test_an_index_of_paths_from_another_folder(manifest, tmp_path):
+    path, folder = manifest(records_of(3), index=False), tmp_path / "elsewhere"
+    moved = source(path, audio_folder=folder)
+    assert moved.index() is None
+    build_index(path, moved.record_filter())
+    [cut] = moved.index().cuts(np.array([1]))
+    assert audio_path(cut) == str(folder / "r1.wav") and source(path).index() is None
 
 
 def test_an_index_of_another_manifest_is_refused(manifest):

@@ -1,4 +1,4 @@
-"""docs/from-omnivoice.md and from-universal.md leave no key out that is converted, and name only what there is."""
+"""docs/from-omnivoice.md, from-universal.md and from-voxtral.md leave out no key, and name only what there is."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ import pytest
 
 from conversion_page import KEY, columns, is_unknown, mistakes, rows, text_of
 from stentor.cli import build
-from stentor.config.convert import omnivoice, universal
+from stentor.config.convert import omnivoice, universal, voxtral
 
 
 @dataclass
@@ -67,7 +67,23 @@ losses: {speakers: pit_bce, norm_reg: weight_reg}
 )
 
 
-@pytest.fixture(params=[OMNIVOICE, UNIVERSAL], ids=lambda page: page.title)
+VOXTRAL = Page(
+    "Voxtral",
+    voxtral,
+    ("train.sh", "python train.py"),
+    """\
+task: {type: transcribe}
+model: {type: audio_llm, from: x, lora: {}}
+data: {train: [{type: jsonl, path: a.jsonl}], eval: {dev: {type: jsonl, path: a.jsonl}}}
+losses: {text: cross_entropy}
+callbacks: [{type: tracking, trackio: {project: p}}]
+""",
+    ("optim.learning", "data.train.0.audio_root", "train.keep_last"),
+    ("losses.text.label_smoothing", "data.train.0.audio_folder"),
+)
+
+
+@pytest.fixture(params=[OMNIVOICE, UNIVERSAL, VOXTRAL], ids=lambda page: page.title)
 def page(request) -> Page:
     return request.param
 
@@ -90,6 +106,10 @@ def test_every_key_of_the_universal_pipeline_is_told(tmp_path):
         parts = key.split(".")
         names = {".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1)}
         assert names & {*UNIVERSAL.left}, key
+
+
+def test_every_option_of_the_voxtral_scripts_is_told():
+    assert {*voxtral.OPTIONS.known} <= {name.lstrip("-") for name in VOXTRAL.left}
 
 
 def test_every_key_that_is_named_exists(page, tmp_path):
@@ -117,6 +137,10 @@ def test_every_option_that_is_named_exists():
     known |= options("config", "convert", "omnivoice") | {"--logdir", "--resume-from"}
     named = {option for text in OMNIVOICE.right for option in re.findall(r"--[a-z-]+", text)}
     assert len(named) > 15 and not named - known
+    known = options("train") | options("export") | options("studio")
+    known |= {option for kind in ("model", "dataset", "demo") for option in options("publish", kind)}
+    named = {option for text in VOXTRAL.right for option in re.findall(r"--[a-z-]+", text)}
+    assert len(named) > 10 and not named - known - {"--resume-from", "--eval-steps"}
 
 
 def test_the_commands_are_named_as_the_conversion_names_files(tmp_path):

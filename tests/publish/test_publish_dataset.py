@@ -127,6 +127,17 @@ def test_the_same_data_make_the_same_bytes(manifest, tmp_path):
     assert contents[0] == contents[1] and sum(p.suffix == ".flac" for p in contents[0]) == 6
 
 
+def test_paths_from_another_folder(manifest, tmp_path, monkeypatch):
+    """As a script wrote them that was started there: the message has what works."""
+    (tmp_path / "lists").mkdir()
+    moved = manifest.rename(tmp_path / "lists" / "voices.jsonl")
+    monkeypatch.chdir(tmp_path / "voices")
+    with pytest.raises(DataError, match=rf"\(on the command line: {moved},audio_folder=\.\)"):
+        build([str(moved)], tmp_path / "made")
+    build([f"held-out={moved},audio_folder=."], tmp_path / "made")
+    assert len(rows_of(tmp_path / "made", "held_out")) == 6
+
+
 def test_named_splits(manifest, tmp_path):
     to = tmp_path / "made"
     build([f"train={manifest}", f"held-out={manifest}"], to)

@@ -200,3 +200,21 @@ def test_a_lhotse_manifest_is_told_apart(folder):
     path = write(folder, {"id": "c", "type": "MonoCut", "start": 0, "duration": 1, "channel": 0})
     with pytest.raises(DataError, match="load the file with `type: manifest`"):
         list(Jsonl(path=path).cuts())
+
+
+def test_paths_from_a_folder(folder, monkeypatch):
+    """As scripts write them that read audio from where they were started: one message names the key that helps."""
+    (folder / "lists").mkdir()
+    lines = [{"audio_path": f"{name}.wav", "text": "one"} for name in "ab"]
+    path = write(folder, *lines, {"audio_path": "gone.wav", "duration": 1.0}, name="lists/train.jsonl")
+    monkeypatch.chdir(folder)
+    fix = "exists from {}, but {} from the working directory: set `audio_folder: .`"
+    with pytest.raises(DataError, match=f"first 3 relative audio paths {fix.format(path.parent, 2)}"):
+        cuts(path, limit=1)
+    _, b, gone = cuts(path, audio_folder=".")
+    assert (record_from_cut(b)["audio_path"], gone.reason) == (str(folder / "b.wav"), "missing")
+    monkeypatch.chdir(path.parent)
+    assert [c.id for c in cuts("train.jsonl", audio_folder=str(folder), limit=2)] == ["a.wav", "b.wav"]
+    beside = write(folder, *lines)
+    with pytest.raises(DataError, match="but 2 from its own folder: leave `audio_folder` out"):
+        cuts(beside, audio_folder=str(folder / "lists"))

@@ -48,7 +48,10 @@ class PublishModelOptions(LicensedOptions):
 class PublishDatasetOptions(LicensedOptions):
     """Publish a data set: audio and transcripts as the Hub's viewer plays them, with a data card."""
 
-    data: list[str] = Argument("Manifests, or SPLIT=MANIFEST such as test=test.jsonl; a folder with one.")
+    data: list[str] = Argument(
+        "Manifests, or SPLIT=MANIFEST such as test=test.jsonl; a folder with one. MANIFEST,audio_folder=DIR: its paths "
+        "start from DIR."
+    )
     name: str | None = Option("Title of its card. Default: the repository's name.")
     flac: bool = Flag("All audio as FLAC. Without: files as they are, parts of files as FLAC.")
 

@@ -53,14 +53,22 @@ class Loaded:
 
 def load(path: Path | None, overrides: Sequence[str] = (), schema: type[Section] = Config) -> Loaded:
     """Read a config file (YAML 1.2 or JSON), its `base:` files and the overrides. Raises `Mistakes` (a `ConfigError`)
-    that lists everything that is wrong, each with file and line; plain `ConfigError` when the file cannot be read."""
+    that lists everything that is wrong, each with file and line; plain `ConfigError` when the file cannot be read, or
+    is a config of another system."""
     mistakes: list[Mistake] = []
     text, root = "", Node({}, Place(0, 0, "config"))
-    if path is not None:
-        root, text = read(as_path(path), schema, mistakes)
-    root = override(root, overrides, schema, mistakes)
-    mistakes += _secrets(root)
-    return _loaded(root, text, path, overrides, schema, mistakes)
+    try:
+        if path is not None:
+            root, text = read(as_path(path), schema, mistakes)
+        root = override(root, overrides, schema, mistakes)
+        mistakes += _secrets(root)
+        return _loaded(root, text, path, overrides, schema, mistakes)
+    except Mistakes:
+        if path is not None and schema is Config:
+            from stentor.config.convert.recognise import refuse_foreign
+
+            refuse_foreign(as_path(path))
+        raise
 
 
 def load_text(text: str, source: str = "run.yaml", schema: type[Section] = Config) -> Loaded:

@@ -8,7 +8,8 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,17 +28,19 @@ Record = TypeVar("Record")
 LHOTSE = ("MonoCut", "MultiCut", "MixedCut")
 
 
-def read_cuts(path: Path) -> Iterator[Cut | UnusableRecord]:
-    """The records of a manifest as lhotse cuts. Raises `DataError` for lines that break the contract."""
+def read_cuts(path: Path, folder: Path | None = None) -> Iterator[Cut | UnusableRecord]:
+    """The records of a manifest as lhotse cuts. Relative paths start from `folder`, or from the manifest's own. Raises
+    `DataError` for lines that break the contract, and as `check_audio_folder`."""
     from stentor.data.cut import UnusableRecord, cut_from_record
 
-    files = FileIndex()
+    check_audio_folder(path, folder)
+    files, base = FileIndex(), path.parent if folder is None else folder
     lines_of: dict[str, int] = {}  # id -> the line that gave it
 
     def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
         if record.get("type") in LHOTSE:
             raise DataError(f"{where}: this is a lhotse cut; load the file with `type: manifest`.")
-        cut = cut_from_record(record, path.parent, where)
+        cut = cut_from_record(record, base, where)
         if cut.id in lines_of:
             if "id" in record:
                 raise DataError(f"{where}: the id '{cut.id}' was already given in line {lines_of[cut.id]}.")
@@ -48,6 +51,32 @@ def read_cuts(path: Path) -> Iterator[Cut | UnusableRecord]:
         return cut
 
     yield from each_line(path, make, UnusableRecord)
+
+
+def check_audio_folder(path: Path, folder: Path | None) -> None:
+    """Raise DataError if the audio files of the first records all lie elsewhere: not where relative paths start from
+    (`folder`, or the manifest's own), but in the working directory, or beside the manifest."""
+    if is_remote(path) or not path.is_file():
+        return
+    written = []
+    with open_text(path) as lines:
+        for _, line in islice(lines.numbered(), MAX_PROBLEMS):
+            with suppress(DataError):
+                written.append(parse_object(line, "").get("audio_path") if line else None)
+    paths = [text for text in written if isinstance(text, str) and not is_remote(text) and not os.path.isabs(text)]
+    base, other = (path.parent, Path()) if folder is None else (folder, path.parent)
+    if is_remote(base) or any((base / text).exists() for text in paths):
+        return
+    if found := sum((other / text).exists() for text in paths):
+        place, fix = (
+            ("its own folder", "leave `audio_folder` out")
+            if folder is not None
+            else ("the working directory", f"set `audio_folder: .` (on the command line: {path},audio_folder=.)")
+        )
+        raise DataError(
+            f"{path}: none of the first {len(paths)} relative audio paths exists from {base}, but "
+            f"{found} from {place}: {fix}."
+        )
 
 
 def each_line(

@@ -61,6 +61,8 @@ class RecordFilter:
     wanted: Callable[[Cut | UnusableRecord], bool] | None = None
     skip: int = 0
     limit: int | None = None
+    audio_folder: Path | None = None
+    """Folder that relative paths start from. None: the manifest's."""
 
 
 UNFILTERED = RecordFilter()
@@ -79,6 +81,7 @@ class RecordIndex:
 
     def __init__(self, manifest: Path, record_filter: RecordFilter = UNFILTERED):
         self.manifest, self.folder = manifest, index_folder(manifest, record_filter)
+        self.audio_folder = record_filter.audio_folder or manifest.parent
         keys = "".join(f",{key}={json.dumps(value)}" for key, value in record_filter.settings.items())
         command = f"stentor prepare index {shlex.quote(f'{manifest}{keys}')}"
         fix = f"run `{command}` again, or delete that folder to list the records in memory"
@@ -131,7 +134,7 @@ class RecordIndex:
         try:
             if size > MAX_LINE:
                 raise RecordError(f"{where}: the line has {size:,} bytes; {MAX_LINE:,} are the most.")
-            return cut_from_record(parse_object(str(data, "utf-8-sig"), where), self.manifest.parent, where)
+            return cut_from_record(parse_object(str(data, "utf-8-sig"), where), self.audio_folder, where)
         except UnicodeDecodeError:
             return UnusableRecord(f"{self.manifest.name}@{offset}", "unreadable", f"{where}: not UTF-8 text.")
         except DataError as error:
@@ -158,7 +161,7 @@ def build_index(
             draft.mkdir()
             before = identity(local)
             parts = _Parts(draft)
-            rows = _rows(lines, manifest, record_filter.wanted, report)
+            rows = _rows(lines, manifest, record_filter, report)
             end = None if record_filter.limit is None else record_filter.skip + record_filter.limit
             for row in islice(rows, record_filter.skip, end):
                 parts.add(*row)
@@ -198,14 +201,12 @@ def write_header(
 
 
 def _rows(
-    lines: TextLines,
-    manifest: Path,
-    wanted: Callable[[Cut | UnusableRecord], bool] | None,
-    report: Callable[[int, int], None],
+    lines: TextLines, manifest: Path, record_filter: RecordFilter, report: Callable[[int, int], None]
 ) -> Iterator[tuple[str, int, int, float]]:
     """(language, offset, size, seconds) of each record that is wanted; of one that cannot be used 0 seconds."""
     problems: list[str] = []
-    end, total, folder = 0, os.fstat(lines.file.fileno()).st_size, manifest.parent
+    end, total = 0, os.fstat(lines.file.fileno()).st_size
+    wanted, folder = record_filter.wanted, record_filter.audio_folder or manifest.parent
     for number, line in lines.numbered():
         start, end = end, lines.file.tell()
         if isinstance(line, str) and not line.strip():

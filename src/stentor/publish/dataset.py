@@ -18,7 +18,7 @@ from typing import Any
 
 from stentor.audio.io import probe
 from stentor.data.fields import channel_of
-from stentor.data.jsonl import MAX_PROBLEMS, each_line
+from stentor.data.jsonl import MAX_PROBLEMS, check_audio_folder, each_line
 from stentor.data.storage import as_path, join
 from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError, DataError, MissingData
@@ -68,17 +68,17 @@ def build(
 ) -> list[str]:
     """Write a data set into the folder `to`; answers remarks.
 
-    `data`: manifests, or `SPLIT=MANIFEST`; without a name the record's key `split` decides, else it is `train`. A
-    folder means its `manifest.jsonl`. Records that are a whole file in a format that the Hub plays are copied byte by
-    byte (all become FLAC with `flac`); parts of files are cut out, without resampling, as FLAC. The same data make the
-    same bytes, so that a second upload sends nothing twice. `link`: whole files are hard links where the disk allows
-    it, for a folder that is only read. `card` is taken instead of the written one. Raises DataError with a list of the
-    records whose audio cannot be had.
+    `data`: manifests, or `SPLIT=MANIFEST`, also with `,audio_folder=DIR` behind them; without a name the record's
+    key `split` decides, else it is `train`. A folder means its `manifest.jsonl`. Records that are a whole file in a
+    format that the Hub plays are copied byte by byte (all become FLAC with `flac`); parts of files are cut out,
+    without resampling, as FLAC. The same data make the same bytes, so that a second upload sends nothing twice.
+    `link`: whole files are hard links where the disk allows it, for a folder that is only read. `card` is taken
+    instead of the written one. Raises DataError with a list of the records whose audio cannot be had.
     """
     splits: dict[str, list[tuple[dict[str, Any], Path, str]]] = {}
     for argument in data:
-        split, manifest = split_and_manifest(argument)
-        for record, folder, where in _records(manifest):
+        split, manifest, audio_folder = split_and_manifest(argument)
+        for record, folder, where in _records(manifest, audio_folder):
             splits.setdefault(_split(split or record.get("split") or "train", where), []).append(
                 (record, folder, where)
             )
@@ -108,8 +108,9 @@ def manifest_of(text: str) -> Path:
     return split_and_manifest(text)[1]
 
 
-def split_and_manifest(text: str) -> tuple[str | None, Path]:
-    """(split, manifest) of `SPLIT=MANIFEST` or `MANIFEST`."""
+def split_and_manifest(text: str) -> tuple[str | None, Path, Path | None]:
+    """(split, manifest, audio folder) of `SPLIT=MANIFEST,audio_folder=DIR`, `SPLIT=MANIFEST` or `MANIFEST`."""
+    text, comma, folder = text.partition(",audio_folder=")
     split, equal, path = text.partition("=")
     if not equal or "/" in split or as_path(text).exists():
         split, path = "", text
@@ -118,7 +119,7 @@ def split_and_manifest(text: str) -> tuple[str | None, Path]:
         if not (manifest / "manifest.jsonl").is_file():
             raise DataError(f"{manifest} has no manifest.jsonl: name the manifest itself.")
         manifest /= "manifest.jsonl"
-    return split or None, manifest
+    return split or None, manifest, as_path(folder).expanduser() if comma else None
 
 
 def _split(name: Any, where: str) -> str:
@@ -128,7 +129,7 @@ def _split(name: Any, where: str) -> str:
     return name.replace("-", "_")
 
 
-def _records(manifest: Path) -> Iterator[tuple[dict[str, Any], Path, str]]:
+def _records(manifest: Path, audio_folder: Path | None) -> Iterator[tuple[dict[str, Any], Path, str]]:
     def make(record: dict[str, Any], number: int, where: str) -> tuple[dict[str, Any], Path, str]:
         if not isinstance(record.get("audio_path"), str) or not record["audio_path"]:
             raise DataError(f"{where}: the record has no `audio_path`.")
@@ -136,8 +137,9 @@ def _records(manifest: Path) -> Iterator[tuple[dict[str, Any], Path, str]]:
             value = record.get(key)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
                 raise DataError(f"{where}: `{key}` must be seconds, got {value!r}.")
-        return record, manifest.parent, where
+        return record, audio_folder or manifest.parent, where
 
+    check_audio_folder(manifest, audio_folder)
     yield from each_line(manifest, make)
 
 

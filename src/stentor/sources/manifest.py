@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.data.cut import Cut, UnusableRecord, set_silent
 from stentor.data.fields import seconds_field
-from stentor.data.jsonl import LHOTSE, FileIndex, each_line, read_cuts
+from stentor.data.jsonl import LHOTSE, FileIndex, check_audio_folder, each_line, read_cuts
 from stentor.data.storage import StoragePath, is_remote, join
 from stentor.data.storage_cache import local_copy, prefetch
 from stentor.errors import DataError
@@ -31,26 +31,37 @@ class Jsonl(Source):
 
     type: Literal["jsonl"] = "jsonl"
     path: StoragePath
-    """The manifest. Relative `audio_path`s in it start from its folder."""
+    """The manifest."""
+    audio_folder: StoragePath | None = None
+    """Folder that relative `audio_path`s in the manifest start from; `.` is the working directory. Null: the manifest's
+    folder."""
 
     def index(self) -> RecordIndex | None:
         from stentor.data.record_index import RecordIndex, index_folder
 
         path, wanted = self.path.expanduser(), self.record_filter()
-        return RecordIndex(path, wanted) if index_folder(path, wanted).exists() else None
+        if not index_folder(path, wanted).exists():
+            return None
+        check_audio_folder(path, wanted.audio_folder)
+        return RecordIndex(path, wanted)
 
     def record_filter(self) -> RecordFilter:
         """Selection of the records that an index of this source holds."""
         from stentor.data.record_index import UNFILTERED, RecordFilter
 
-        if not self.filtered:
+        folder = self._folder()
+        if not self.filtered and folder is None:
             return UNFILTERED
-        keys = {"where", "exclude", "skip", "limit", "language", "channel"}
+        keys = {"where", "exclude", "skip", "limit", "language", "channel", "audio_folder"}
         settings = self.model_dump(mode="json", include=keys, exclude_defaults=True)
-        return RecordFilter(settings, self.wanted if self.where or self.exclude else None, self.skip, self.limit)
+        wanted = self.wanted if self.where or self.exclude else None
+        return RecordFilter(settings, wanted, self.skip, self.limit, folder)
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        yield from read_cuts(self.path.expanduser())
+        yield from read_cuts(self.path.expanduser(), self._folder())
+
+    def _folder(self) -> Path | None:
+        return None if self.audio_folder is None else self.audio_folder.expanduser()
 
 
 class Manifest(Source):

@@ -1,6 +1,7 @@
 """Converters: configs of other systems become run files. One module a system, with `convert(path) -> Converted`."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from stentor.config.explain import explain, guess
 from stentor.config.merge import merge, put, stage
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump, inline
+from stentor.engine.checkpoint import step_of
 from stentor.errors import ConfigError, without_secrets
 
 Value = TypeVar("Value")
@@ -32,6 +34,8 @@ class Converted:
     """For the user: one sentence each."""
     known: frozenset[str] = frozenset()
     """Keys of the other system that the converter asked for."""
+    commands: tuple[str, ...] = ()
+    """Commands of Stentor in the place of others of theirs; `RUN.yaml` stands for the run file."""
 
 
 class ForeignConfig:
@@ -106,6 +110,13 @@ class Conversion(ForeignConfig):
         self.comments: list[str] = []
         self.notes: list[str] = []
         """For the user: one sentence each."""
+        self.commands: list[str] = []
+        """See `Converted.commands`."""
+
+    def chosen(self, key: str, table: Mapping[str, str], default: str) -> str:
+        """Look up the value of a key in a table; `default` where there is none. Other values are noted as mistakes."""
+        node = self.take(key)
+        return default if node is None else self.checked(default, one_of, node, key, table)
 
     def made(self, key: str) -> Any:
         """Return the value that was set at a dotted key, as plain data; None if none was set."""
@@ -137,6 +148,17 @@ class Conversion(ForeignConfig):
         self.put(f"{ours}.max_items", items or default)
         self.put(f"{ours}.batch_tokens", round(number(items, key, default) * positions))
 
+    def resume(self, key: str, node: Node, instead: str) -> None:
+        """Resuming from a checkpoint of Stentor is an option of the command, which is told; another one, a state of
+        accelerate, is a mistake. `instead`: how to start from such a one."""
+        if step_of(Path(str(node.value))) < 0:
+            kind = "a checkpoint of a Stentor run, RUN/checkpoints/step-N"
+            self.wrong(node, key, f"{kind}: a state that accelerate saved cannot be read here. {instead}")
+            return
+        command = f"stentor train {self.made('name')}.yaml --resume-from {node.plain()}"
+        self.notes.append(f"{key}: resume with `{command}`.")
+        self.comment_out(f"Resume with `{command}`:", [(key, node)])
+
     def comment_out(self, title: str, values: Iterable[tuple[str, Node | None]]) -> None:
         """Write values that have no key in a run file as a block of comments."""
         if lines := [f"  {key}: {inline(node.plain())}" for key, node in values if node is not None]:
@@ -166,7 +188,9 @@ class Conversion(ForeignConfig):
             raise Mistakes(mistakes)
         tail = "".join(f"# {line}".rstrip() + "\n" for line in self.comments)
         text = f"# {head}\n{dump(self.root.plain())}{tail}"
-        return Converted(str(self.made("name")), text, tuple(self.notes), frozenset(self.known))
+        return Converted(
+            str(self.made("name")), text, tuple(dict.fromkeys(self.notes)), frozenset(self.known), tuple(self.commands)
+        )
 
 
 def expanded(keys: str) -> list[str]:
@@ -229,25 +253,29 @@ def read(path: Path, base_key: str = "") -> Node:
 
 
 def convert_files(convert: Callable[[Any], Converted], files: Sequence[Path | str], to: Path | None) -> None:
-    """Convert files (or text that stands for one): into the folder `to`, or print the run file. Notes go to stderr.
-    Raises `ConfigError` rather than overwrite a file."""
+    """Convert files (or text that stands for one): into the folder `to`, or print the run file. Notes and commands go
+    to stderr; commands without a run file are printed. Raises `ConfigError` rather than overwrite a file."""
     if to is None and len(files) != 1:
         raise ConfigError("Give --to FOLDER to convert more than one file.")
     done = [(file if isinstance(file, Path) else "the command line", convert(file)) for file in files]
-    lines = []
+    lines, next_commands = [], []
     for file, result in done:
+        target = (to or Path()) / f"{result.name}.yaml"
+        commands = [line.replace("RUN.yaml", shlex.quote(str(target))) for line in result.commands]
+        if not result.text:
+            lines += [f"{line}\n" for line in commands]
+            continue
+        next_commands += [f"{file}: next: {line}" for line in commands]
         if to is None:
             lines.append(result.text)
             continue
-        target = to / f"{result.name}.yaml"
         if target.exists():
             raise ConfigError(f"{target} exists already; move it away or give another --to.")
         to.mkdir(parents=True, exist_ok=True)
         target.write_text(result.text, encoding="utf-8")
         lines.append(f"{file} -> {target}\n")
-    for file, result in done:
-        for note in result.notes:
-            print(without_secrets(f"{file}: {note}"), file=sys.stderr)
+    for line in [*(f"{file}: {note}" for file, result in done for note in result.notes), *next_commands]:
+        print(without_secrets(line), file=sys.stderr)
     print(without_secrets("".join(lines)), end="")
 
 

@@ -4,19 +4,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from stentor.config.convert.draft import (
-    Conversion,
-    Converted,
-    ForeignConfig,
-    items_of,
-    lora_globs,
-    number,
-    one_of,
-    read,
-)
+from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, items_of, lora_globs, number, read
 from stentor.config.document import Mistake, Node, Place
 from stentor.config.explain import guess
-from stentor.engine.checkpoint import step_of
 
 _KEYS: dict[str, tuple[str, Any]] = {
     "drop_cond_ratio": ("task.drop_cond_ratio", 0.1),
@@ -84,7 +74,9 @@ def convert(train: Path, data: Path | None = None, output: str | None = None) ->
     _schedule(job)
     _batches(job, padded)
     _train(job)
-    _resume(job)
+    if (checkpoint := job.take("resume_from_checkpoint")) is not None:
+        instead = "To start from its weights alone, name it as init_from_checkpoint instead"
+        job.resume("resume_from_checkpoint", checkpoint, instead)
     job.put("callbacks", [{"type": "tracking", "tensorboard": True}])  # as OmniVoice always logs
     job.leave_out_each(_UNSUPPORTED)
     head = f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`."
@@ -121,10 +113,8 @@ def _model(job: Conversion) -> bool:
     if not has_codec and entries == _ENTRIES:
         job.put("model.codec.type", "higgs_audio_v2")
         job.comments += ["", "model.codec is what the samples of evaluations are heard with; tokens need none."]
-    attention = job.take("attn_implementation")
-    kind = "flex"
-    if attention is not None:
-        kind = job.checked(kind, one_of, attention, "attn_implementation", _ATTENTION)
+    attention = job.values.get("attn_implementation")
+    kind = job.chosen("attn_implementation", _ATTENTION, "flex")
     if attention is not None and attention.value == "eager":
         job.comment_out("The same computation, faster:", [("attn_implementation", attention)])
     job.put("model.attention", kind, attention)
@@ -204,12 +194,12 @@ def _entries(job: Conversion, entries: Node | None, part: str) -> list[tuple[lis
 
 
 def _schedule(job: Conversion) -> None:
-    shape, kind = job.take("lr_scheduler_type"), job.take("warmup_type")
+    shape = job.take("lr_scheduler_type")
     job.put("schedule.type", "constant" if shape is not None and shape.value == "constant" else "cosine", shape)
     if shape is not None and shape.value not in ("constant", "cosine"):
         job.comment_out("OmniVoice trains cosine wherever it is not `constant`:", [("lr_scheduler_type", shape)])
         job.notes.append(f"lr_scheduler_type: {shape.value} is cosine, as OmniVoice trains it.")
-    by = "ratio" if kind is None else job.checked("ratio", one_of, kind, "warmup_type", _WARM_UP_TYPES)
+    by = job.chosen("warmup_type", _WARM_UP_TYPES, "ratio")
     used, unused = ("warmup_ratio", "warmup_steps") if by == "ratio" else ("warmup_steps", "warmup_ratio")
     job.move(used, f"schedule.{used}", _WARM_UP[used])
     job.leave_out("The other kind of warm-up counts (warmup_type):", unused)
@@ -228,10 +218,7 @@ def _batches(job: Conversion, padded: bool) -> None:
 
 
 def _train(job: Conversion) -> None:
-    mixed, precision = job.take("mixed_precision"), "bf16"
-    if mixed is not None:
-        precision = job.checked(precision, one_of, mixed, "mixed_precision", _PRECISION)
-    job.put("train.precision", precision, mixed)
+    job.put("train.precision", job.chosen("mixed_precision", _PRECISION, "bf16"))
     if job.take_flag("use_deepspeed"):
         job.put("train.shard", True)
         job.notes.append("DeepSpeed (use_deepspeed) becomes FSDP2 (train.shard), which divides the weights, too.")
@@ -244,22 +231,3 @@ def _train(job: Conversion) -> None:
         last = None
     place = job.place if last is None else last.place
     job.put("train.keep", Node(last.value if last is not None and last.value > 0 else None, place))  # 0: all of them
-
-
-def _resume(job: Conversion) -> None:
-    """A checkpoint of Stentor is resumed by an option of the command; a state of accelerate cannot be read."""
-    node = job.take("resume_from_checkpoint")
-    if node is None:
-        return
-    path = str(node.value)
-    if step_of(Path(path)) < 0:
-        reason = (
-            "a checkpoint of a Stentor run, RUN/checkpoints/step-N: the optimizer's state that OmniVoice's trainer "
-            "saves with accelerate cannot be read here. To start from its weights alone, name it as "
-            "init_from_checkpoint and leave resume_from_checkpoint out"
-        )
-        job.wrong(node, "resume_from_checkpoint", reason)
-        return
-    command = f"stentor train {job.made('name')}.yaml --resume-from {path}"
-    job.notes.append(f"resume_from_checkpoint: resume with `{command}`.")
-    job.comment_out(f"Resume with `{command}`:", [("resume_from_checkpoint", node)])

@@ -5,7 +5,7 @@ from pathlib import Path
 from stentor.config.convert.draft import Converted, one_of, read, wrong
 from stentor.config.convert.universal_corpora import convert_sources
 from stentor.config.convert.universal_data import UniversalConversion, convert_data
-from stentor.config.document import Node, Place
+from stentor.config.document import Mistake, Node, Place
 from stentor.engine.checkpoint import step_of
 
 _LAYERS = {
@@ -44,14 +44,11 @@ _UNSUPPORTED = {
     "`redraw` counts optimizer steps for the whole model, by itself": f"model.{_PARTS}.auto_check_redraw",
     "a decoder attends to the encoder where there is one": f"model.{_PARTS}.use_cross_attention",
     "the peak is `optim.lr`, and the schedule ends with the run": "training.scheduler.{max_lr,decay_steps}",
-    "a plateau is one of the task's main metric, which knows its direction": "training.scheduler.mode",
+    "a plateau is one of the metric that ranks checkpoints, which knows its direction": "training.scheduler.mode",
     "losses are sums that are divided by the targets of the whole step, over all batches and processes": (
         "training.loss.reduction"
     ),
     "fp16 is scaled by itself where `train.precision` asks for it": "training.amp_loss_scale",
-    "the task's main metric on the first evaluation set picks the best checkpoint": (
-        "training.{validation.metric_for_best_model,validation.greater_is_better,checkpoint.monitor_metric}"
-    ),
     "checkpoints always have the whole state, and the same command again resumes": (
         "training.checkpoint.{snapshot_optimizer,snapshot_scheduler,snapshot_features}"
     ),
@@ -89,6 +86,10 @@ _AUXILIARY = {"norm_reg": "weight_reg"}
 """Their terms that have another name here: `norm_reg` here is of the hidden states."""
 _FOCAL = {"training.loss.focal_alpha": "alpha", "training.loss.focal_gamma": "gamma"}
 _EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_weights": "restore_best"}
+_METRICS = {"loss": "loss", "accuracy": "accuracy", "f1": "macro_f1"}
+"""Their metrics of an evaluation, without `val_`."""
+_BEST = ("training.validation.metric_for_best_model", "training.checkpoint.monitor_metric")
+_MODES = {True: "max", False: "min"}
 _OF_CLASSES = ("cross_entropy", "nll", "kl_div", "label_smoothing")
 """Losses of one class per frame."""
 _SMOOTHED = ("ego", "cross_entropy", "bce", "bce_with_logits", "pit_bce", "ats_bce", "powerset")
@@ -130,10 +131,10 @@ def convert(path: Path) -> Converted:
 
 def _task(job: UniversalConversion) -> None:
     """The task that the model's kind is for; with labels of frames, diarization."""
-    kind, labels, *others = map(job.take, ("model.model_type", *_LABEL_TYPES))
-    job.comment_out("`training.eval_knobs` counts:", zip(_LABEL_TYPES[1:], others, strict=True))
-    if kind is not None and job.checked("", one_of, kind, "model.model_type", _TASKS):
-        job.kind = str(kind.value)
+    given = [(key, node) for key in _LABEL_TYPES if (node := job.take(key)) is not None]
+    labels = given[0][1] if given else None
+    job.comment_out("Another label_type counts:", given[1:])
+    job.kind = job.chosen("model.model_type", {kind: kind for kind in _TASKS}, job.kind)
     if labels is not None and job.kind == "encoder_decoder":
         job.kind = "encoder"
         job.notes.append(
@@ -262,6 +263,9 @@ def _train(job: UniversalConversion) -> None:
     else:
         job.comment_out("The number of steps is given, which counts:", [("training.epochs", epochs)])
     _resume(job)
+    greater = job.take("training.validation.greater_is_better")
+    best = [_metric(job, key, None if i else greater) for i, key in enumerate(_BEST)]
+    job.put("train.best_metric", best[0] or best[1])
     seeds = [job.take(key) for key in ("training.random_seed", "global_config.random_seed")]
     job.put("train.seed", seeds[0] or seeds[1] or 42)
     mixed = job.take("training.mixed_precision")
@@ -281,24 +285,13 @@ def _train(job: UniversalConversion) -> None:
 
 
 def _resume(job: UniversalConversion) -> None:
-    """A checkpoint of Stentor is resumed by an option of the command, or gives its weights alone; a state of accelerate
-    cannot be read."""
-    node = job.take("training.checkpoint.resume")
-    restored = [f"training.checkpoint.resume_restore_{part}" for part in ("optimizer", "scheduler", "trainer_state")]
-    flags = [(key, job.values.get(key)) for key in restored]
-    switches = [job.take_flag(key, True) for key in restored]
-    title = "Nothing is resumed (training.checkpoint.resume):"
-    if node is not None and step_of(Path(str(node.value))) < 0:
-        reason = (
-            "a checkpoint of a Stentor run, RUN/checkpoints/step-N: a state that accelerate saves cannot be read here. "
-            "Convert and train the run that it comes from, and name a checkpoint of that; or leave it out to train "
-            "from the beginning"
-        )
-        job.wrong(node, "training.checkpoint.resume", reason)
-    elif node is not None and all(switches):
-        command = f"stentor train {job.made('name')}.yaml --resume-from {node.plain()}"
-        job.notes.append(f"checkpoint.resume: resume with `{command}`.")
-        title, flags = f"Resume with `{command}`:", [("training.checkpoint.resume", node), *flags]
+    node = job.take(key := "training.checkpoint.resume")
+    restored = [f"{key}_restore_{part}" for part in ("optimizer", "scheduler", "trainer_state")]
+    flags = [(flag, job.values.get(flag)) for flag in restored]
+    switches, title = [job.take_flag(flag, True) for flag in restored], "Of resuming:"
+    if node is not None and (all(switches) or step_of(Path(str(node.value))) < 0):
+        instead = "Convert and train the run it comes from, then name a checkpoint of that; or leave it out"
+        job.resume(key, node, instead)
     elif node is not None:
         job.put("model.init", f"{node.plain()}/export", node)
         title = "Training starts from the weights of the checkpoint alone (model.init):"
@@ -315,15 +308,10 @@ def _callbacks(job: UniversalConversion) -> None:
         intervals = [(k, n) for k, n in intervals[1:] if n.value != intervals[0][1].value]
         title = "All layers are redrawn together:"
     job.comment_out(title, intervals)
-    prefix = "training.early_stopping."
-    stop = {ours: job.take(prefix + key) for key, ours in _EARLY_STOP.items()}
-    watched = {prefix + key: job.take(prefix + key) for key in ("metric", "mode")}
-    if any([*stop.values(), *watched.values()]):
+    if job.below(prefix := "training.early_stopping"):
         callback = job.callback("early_stop")
-        for ours, node in stop.items():
-            job.put(f"{callback}.{ours}", node)
-        title = "early_stop watches the task's main metric; another one is named as SET/METRIC:"
-        job.comment_out(title, watched.items())
+        job.put(f"{callback}.metric", _metric(job, f"{prefix}.metric", job.take(f"{prefix}.mode")))
+        job.move_each({f"{prefix}.{key}": f"{callback}.{ours}" for key, ours in _EARLY_STOP.items()})
     tensorboard, wandb = (job.take_flag(f"training.logging.{key}") for key in ("tensorboard", "wandb"))
     project, entity = (f"training.logging.wandb_{key}" for key in ("project", "entity"))
     if tensorboard or wandb:
@@ -339,6 +327,26 @@ def _callbacks(job: UniversalConversion) -> None:
     if callbacks is not None and callbacks.plain():
         title = "Callbacks there; here each has its own settings above, or is part of the loop:"
         job.comment_out(title, [("training.callbacks", callbacks)])
+
+
+def _metric(job: UniversalConversion, key: str, mode: Node | None) -> str | None:
+    """`SET/METRIC` of the first evaluation set, for a metric of theirs, which is the mean over all sets. `mode`: `min`
+    and `max`, or whether greater is better."""
+    node, sets = job.take(key), list(job.made("data.eval") or ())
+    if node is None:
+        return None
+    ours = _METRICS.get(str(node.value).removeprefix("val_"))
+    if ours is None or (ours != "loss" and job.labels not in ("binary", "ego")):
+        job.wrong(node, key, "val_loss, or for binary and ego labels val_accuracy or val_f1")
+        return None
+    direction = "min" if ours == "loss" else "max"
+    if mode is not None and _MODES.get(mode.value, mode.value) != direction:
+        job.mistakes.append(Mistake(mode.place, f"the direction of {node.value} is {direction}: leave it out", key))
+    if len(sets) > 1:
+        job.comment_out(f"Theirs is the mean over all sets; here that of {sets[0]} counts:", [(key, node)])
+    if not sets:
+        job.comment_out("Without an evaluation set:", [(key, node)])
+    return f"{sets[0]}/{ours}" if sets else None
 
 
 def _number(node: Node, key: str) -> float:

@@ -8,13 +8,16 @@ from typing import NamedTuple
 from stentor.config.convert.draft import ForeignConfig, items_of, number
 from stentor.config.convert.universal_data import UniversalConversion
 from stentor.config.document import Mistake, Node
+from stentor.errors import ConfigError
+from stentor.sources.known_corpora import KNOWN, known_name
+from stentor.sources.lhotse_recipe import names, recipe
 
 _MAPS = ("training.training_dataset_map", "training.validation.validation_dataset_map")
 _SOURCES = ("corpus_dir", "output_dir", "force_download")
-_CORPORA = {"voxceleb1": "voxceleb", "voxceleb2": "voxceleb", "mswild": "msdwild"}
+_CORPORA = {"voxceleb1": "voxceleb", "voxceleb2": "voxceleb"}
 """Corpora with another name here."""
-_READERS = ("msdwild", "ava_avd", "ego4d", "libriheavy_mix")
-"""Corpora without a lhotse recipe that are read as they are published."""
+_SAME = {"val": "dev"}
+"""Splits with another name in lhotse's recipes."""
 _ALL_PARTS = ("auto", "all")
 _EVALUATED = ("dev", "val", "cv")
 _TESTED = ("test", "eval")
@@ -34,8 +37,8 @@ def convert_sources(job: UniversalConversion) -> None:
     datasets = {entry.name: entry for entry in _datasets(job)}
     train, held_out = (list(_mapped(job, key, datasets)) for key in _MAPS)
     listed = job.checked([], items_of, job.take("training.validation.splits"), "training.validation.splits")
-    names = [str(node.plain()) for node in listed]
-    evaluated = bool(names or train or job.below("training.validation") or job.below("training.early_stopping"))
+    given = [str(node.plain()) for node in listed]
+    evaluated = bool(given or train or job.below("training.validation") or job.below("training.early_stopping"))
     steps, items = job.take("training.validation.max_steps"), job.values.get("training.validation.batch_size")
     if not datasets:
         job.notes.append("no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make.")
@@ -44,23 +47,24 @@ def convert_sources(job: UniversalConversion) -> None:
             job.put("data.eval.dev", {"type": "jsonl", "path": "dev.jsonl"})
         job.comment_out("It limits `datasets`, which are not given:", [("training.validation.max_steps", steps)])
         return
-    parts = [Split(name, part) for name, data in datasets.items() for part in data.parts]
-    if not train and (train := [p for p in parts if not p.split.startswith((*_EVALUATED, *_TESTED))]):
-        held_out = held_out or [part for part in parts if part.split.startswith(_EVALUATED)]
-        for part in parts:
-            if part.split.startswith(_TESTED):
-                datasets[part.name].put(job, f"data.test.{_set(part, datasets)}", part.split)
-    elif not train:
+    parts = [Split(name, part) for name, data in datasets.items() for part in data.parts] if not train else []
+    unnamed = [name for name, data in datasets.items() if not data.parts] if not train else []
+    if unnamed:
         job.notes.append(
-            "no splits are given: data.train and data.eval take `train` and `dev`; where a corpus calls its parts "
-            "otherwise, the run says how."
+            f"no splits of {', '.join(unnamed)} are given: data.train and data.eval take `train` and `dev`; where a "
+            "corpus calls its parts otherwise, the run says how."
         )
-        train = [Split(name, "train") for name in datasets]
+    train = train or [p for p in parts if not p.split.startswith((*_EVALUATED, *_TESTED))]
+    train += [Split(name, "train") for name in unnamed]
+    held_out = held_out or [part for part in parts if part.split.startswith(_EVALUATED)]
+    for part in parts:
+        if part.split.startswith(_TESTED):
+            datasets[part.name].put(job, f"data.test.{_set(part, datasets)}", part.split)
     for i, part in enumerate(train):
         datasets[part.name].put(job, f"data.train.{i}", part.split)
         job.put(f"data.train.{i}.repeat", part.ratio)
     if not held_out and evaluated:
-        held_out = [Split(name, split) for name in datasets for split in names or ["dev"]]
+        held_out = [Split(name, split) for name in datasets for split in given or ["dev"]]
     limit = job.checked(1.0, number, steps, "training.validation.max_steps")
     limit *= job.checked(1.0, number, items, "training.validation.batch_size")
     for part in held_out:
@@ -99,7 +103,7 @@ class _DataSet:
 
     def __init__(self, name: Node, foreign: ForeignConfig, shared: dict[str, Node | None]):
         self.node, self.name = name, str(name.plain())
-        self.ours = _CORPORA.get(self.name, self.name)
+        self.ours = known_name(_CORPORA.get(self.name, self.name), names())
         corpus, target, to = map(foreign.take, _FOLDERS)
         self.to = to or shared["output_dir"]
         root = shared["corpus_dir"]
@@ -113,9 +117,13 @@ class _DataSet:
         listed = [] if wanted is None else wanted.plain() if isinstance(wanted.value, list) else [wanted.value]
         self.parts = [str(part) for part in listed if part not in _ALL_PARTS and self.ours != "ego4d"]
         """Parts of the corpus that are asked for; none: all."""
-        self.known = _options_of(f"prepare_{self.ours}")
+        if self.ours == "libriheavy_mix":  # which has a part for each number of speakers
+            counts = self.options.get("speaker_counts") or Node([1, 2, 3, 4], name.place)
+            numbers = counts.plain() if isinstance(counts.value, list) else [counts.value]
+            self.parts = [f"{part}_{number}spk" for part in self.parts for number in numbers]
+        self.known = _options_of("prepare", self.ours)
         """Options of the lhotse recipe; None without a recipe."""
-        self.made_before = self.known is None and self.ours not in _READERS
+        self.made_before = self.known is None and self.ours not in KNOWN
         """Whether there is no such corpus: manifests that were made before, as for simulated mixtures."""
 
     def put(self, job: UniversalConversion, key: str, split: str) -> None:
@@ -123,14 +131,22 @@ class _DataSet:
         if self.made_before:
             job.put(f"{key}.type", "manifest")
             job.put(f"{key}.path", self._manifest("cuts", split), self.node)
+            cuts, recordings, spoken = (self._manifest(k, "SPLIT") for k in ("cuts", "recordings", "supervisions"))
+            job.notes.append(
+                f"there is no corpus {self.name}: its cuts are read. Where there are only recordings and supervisions, "
+                f"join those of each split: lhotse cut simple -r {recordings} -s {spoken} {cuts}"
+            )
             return
         job.put(f"{key}.type", "corpus")
         job.put(f"{key}.name", self.ours, self.node)
         job.put(f"{key}.from", self.folder)
         job.put(f"{key}.to", self.to)
-        job.put(f"{key}.split", {"val": "dev"}.get(split, split))  # as lhotse's recipes name it
+        renamed = self.options.get(f"splits.{split}") or self.options.get(f"splits.{_SAME.get(split, split)}")
+        split = _SAME.get(split, split) if renamed is None else str(renamed.plain()).replace(".", "_")
+        job.put(f"{key}.split", split)
         if self._is_downloaded():
             job.put(f"{key}.download", True, self.force)
+            job.notes.append(f"{self.name} is downloaded to {self.folder.plain()} where it is missing, as theirs does.")
         if job.task == "diarize":
             job.put(f"{key}.utterances", False)
         for option, value in self.options.items():
@@ -147,38 +163,30 @@ class _DataSet:
         """Whether theirs would download the corpus: where its folder is missing, or if it is forced to."""
         forced = self.force is not None and self.force.value is not False
         missing = not Path(str(self.folder.plain())).is_dir()
-        return (forced or missing) and _options_of(f"download_{self.ours}") is not None
+        return (forced or missing) and _options_of("download", self.ours) is not None
 
     def leave_out(self, job: UniversalConversion) -> None:
         """Write what no source has a key for as comments."""
         prefix = f"datasets.{self.name}"
-        if self.made_before:
-            cuts, recordings, supervisions = (
-                self._manifest(k, "SPLIT") for k in ("cuts", "recordings", "supervisions")
-            )
-            job.notes.append(
-                f"there is no corpus {self.name}: its cuts are read. Where there are only recordings and supervisions, "
-                f"join those of each split: lhotse cut simple -r {recordings} -s {supervisions} {cuts}"
-            )
-        elif self._is_downloaded():
-            job.notes.append(f"{self.name} is downloaded to {self.folder.plain()} where it is missing, as theirs does.")
         title = f"Only of downloading {self.name}, which `download: true` does:"
-        if _options_of(f"download_{self.ours}") is None:
+        if _options_of("download", self.ours) is None:
             title = f"Only of downloading {self.name}; get it from its publishers:"
         job.comment_out(title, [(f"{prefix}.{key}", value) for key, value in self.download])
-        left = [(f"{prefix}.process_params.{k}", v) for k, v in self.options.items() if k not in (self.known or ())]
-        if "dataset_parts" in (self.known or ()):
-            title = "Parts are named by `split`:"
-            job.comment_out(title, [(f"{prefix}.process_params.dataset_parts", self.options.get("dataset_parts"))])
-        job.comment_out(f"{self.name} is read without it:", left)
+        of_parts = ("dataset_parts", "splits", "speaker_counts")
+        left = [(k, v) for k, v in self.options.items() if k not in (self.known or ()) or k in of_parts]
+        for title, are_parts in (("Parts are named by `split`:", True), (f"{self.name} is read without it:", False)):
+            values = [
+                (f"{prefix}.process_params.{k}", v) for k, v in left if (k.split(".")[0] in of_parts) == are_parts
+            ]
+            job.comment_out(title, values)
 
 
-def _options_of(name: str) -> set[str] | None:
-    """Options of a function of lhotse's recipes; None if there is no such function."""
-    import lhotse.recipes
-
-    function = vars(lhotse.recipes).get(name)
-    return None if function is None else set(inspect.signature(function).parameters)
+def _options_of(verb: str, name: str) -> set[str] | None:
+    """Options of lhotse's recipe to `prepare` or `download` a corpus; None if there is none."""
+    try:
+        return set(inspect.signature(recipe(verb, name)).parameters)
+    except ConfigError:
+        return None
 
 
 def _mapped(job: UniversalConversion, key: str, datasets: dict[str, _DataSet]) -> Iterator[Split]:

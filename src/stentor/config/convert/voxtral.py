@@ -1,66 +1,46 @@
-"""Command lines of the Voxtral fine-tuning scripts (train.py, train_lora.py): a shell script, or the command itself."""
+"""Command lines of the Voxtral fine-tuning scripts (train.py, train_lora.py): a shell script, or the command itself, or
+a YAML or JSON file with the same options."""
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
-from stentor.config.convert.draft import Conversion, Converted, expanded
-from stentor.config.document import Mistake, Mistakes, Node, Place, read_text, scalar
+import yaml
+
+from stentor.config.convert.draft import Conversion, Converted, read, wrong
+from stentor.config.convert.shell import Command, Options, Unknown, Vocabulary, Word, read_options, script_calls
+from stentor.config.convert.voxtral_publish import SCRIPTS, publish_line, published
+from stentor.config.document import Mistake, Mistakes, Node, Place, read_text
 from stentor.config.explain import guess
 from stentor.errors import ConfigError
 
+
+def _reversed(lists: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    return {theirs: ours for ours, names in lists.items() for theirs in names}
+
+
 _SCRIPTS = ("train.py", "train_lora.py")
-_FLAGS = ("use-lora", "freeze-audio-tower", "push-dataset", "push-to-hub", "bf16", "gradient-checkpointing")
-_SAME = {
-    "train-batch-size": "batch-size",
-    "per-device-train-batch-size": "batch-size",
-    "per-device-eval-batch-size": "eval-batch-size",
-    "gradient-accumulation-steps": "grad-accum",
-    "num-train-epochs": "epochs",
-    "lr": "learning-rate",
-    "lora-rank": "lora-r",
-    "model": "model-checkpoint",
-    "model-id": "model-checkpoint",
-    "freeze-audio": "freeze-audio-tower",
+_FLAGS = yaml.safe_load(resources.files(__package__).joinpath("voxtral.yaml").read_text("utf-8"))
+"""The options: keys of a run file, or why there is none."""
+_LEFT_OUT: dict[str, list[str]] = {
+    reason: keys.split() for kind in ("not_needed", "not_possible") for reason, keys in _FLAGS[kind].items()
 }
-"""Other spellings, of forks of the scripts and of transformers' Trainer."""
-_PLAIN = {
-    "grad-accum": ("train.accumulate", 4),
-    "learning-rate": ("optim.lr", 5e-5),
-    "epochs": ("train.epochs", 3),
-    "logging-steps": ("train.log_every", 10),
-    "warmup-steps": ("schedule.warmup_steps", 0),
-    "warmup-ratio": ("schedule.warmup_ratio", None),
-    "weight-decay": ("optim.weight_decay", None),
-    "max-steps": ("train.steps", None),
-    "gradient-checkpointing": ("model.gradient_checkpointing", None),
-}
-"""Options with one counterpart, and the values that hold where they are not given."""
-_IMPLIED = {
-    "eval-batch-size": "sets are scored in batches of `data.max_items`, and `data.eval_batch_tokens` where it is given",
-    "bf16": "`train.precision: auto` is bf16 on a GPU that has it",
-    "push-dataset": "publishing is no part of a run file",
-    "dataset-repo": "publishing is no part of a run file",
-    "push-to-hub": "publishing is no part of a run file",
-    "hub-model-id": "publishing is no part of a run file",
-    "repo-name": "publishing is no part of a run file",
-}
-"""Options without a counterpart, and why."""
-_OTHERS = (
-    "{use-lora,lora-r,lora-alpha,lora-dropout,freeze-audio-tower,dataset-jsonl,dataset-name,dataset-config,train-count,"
-    "eval-count,model-checkpoint,output-dir,batch-size,save-steps,trackio-space}"
+OPTIONS = Vocabulary(
+    frozenset([*_FLAGS["plain"], *_FLAGS["converted"].split(), *(key for keys in _LEFT_OUT.values() for key in keys)]),
+    frozenset(_FLAGS["switches"].split()),
+    frozenset(key for keys in _LEFT_OUT.values() for key in keys),
+    frozenset(_FLAGS["lists"].split()),
+    _reversed(_FLAGS["same"]),
 )
-_KNOWN = (*_PLAIN, *_IMPLIED, *expanded(_OTHERS))
-_ENDS = re.compile(r"[|&;]+|[0-9]*[<>].*")
-"""Where the shell's grammar ends a command."""
-_ENDS_VALUES = re.compile(rf"--[A-Za-z].*|{_ENDS.pattern}", re.DOTALL)
-"""Words that are not a value of the option before them."""
-_SECRET = re.compile(r"token|secret|password|key|hf_\w+", re.IGNORECASE)
+_LAUNCHER = Vocabulary(frozenset(_FLAGS["launcher"]), same=_reversed(_FLAGS["launcher"]))
+_SCHEDULES, _OPTIMIZERS = _reversed(_FLAGS["schedules"]), _reversed(_FLAGS["optimizers"])
+_STRATEGIES = {name: name for name in ("no", "steps", "epoch", "best")}
+_TRACKERS = ("tensorboard", "trackio", "wandb")
 _POSITIONS = 2 * 375 + 256 + 16
 """Positions in the language model of an item of 60 s with as much text as the scripts keep."""
-
 _LEARNT_OTHERWISE = (
     "What the scripts do otherwise:",
     "  * Their prompt says that the language is English, whatever is spoken. Here it is each record's `language`; the",
@@ -71,169 +51,101 @@ _LEARNT_OTHERWISE = (
     "  * They take recordings of any length. Here those over `data.max_seconds` are left out and counted: raise it,",
     "    and `data.batch_tokens` with it (375 positions per item for every 30 s).",
 )
+_OF_DEFAULTS = {
+    "train.precision": "They compute in bfloat16 (bf16). `train.precision: auto` does so on a GPU that has it.",
+    "train.keep": "They keep every checkpoint. Here the newest two and the best; `train.keep: null` keeps all.",
+    "train.use": "They save the last weights. Here those of the best evaluation; `train.use: last` for theirs.",
+}
+"""Defaults of the scripts that have another default here, by the key."""
 _OF_LORA = (
     "  * Their --freeze-audio-tower leaves the adapters in the tower trained. With `model.freeze` there are none.",
 )
 _OF_FULL = (
-    "  * They update weights in bfloat16, which loses small updates. Here trained weights are in float32: more memory,",
-    "    see `stentor train RUN.yaml --plan-only`.",
+    "  * They update weights in bfloat16, which loses small updates. Here trained weights are in float32, which takes",
+    "    more memory (see `stentor train RUN.yaml --plan-only`). What takes less: optim.type: adamw8bit (it needs",
+    "    bitsandbytes), train.shard: true with --processes, or LoRA (--use-lora).",
 )
 _UNTRACKED = (
     "",
-    "The scripts always log to Trackio, and make a Space for it when they find a token. Here:",
+    "The scripts always log to Trackio (report_to), and make a Space for it when they find a token. Here:",
     "  callbacks: [{type: tracking, trackio: {project: voxtral}}]",
+)
+_OF_TRAINER = (
+    "is a checkpoint of transformers' Trainer: the optimizer in it belongs to other parameters (in bfloat16, in their "
+    "order), so training cannot resume from it. Its weights alone: give a folder with the whole model (adapters "
+    "merged) and the files of the processor as --model-checkpoint."
 )
 
 
-class ShellWord(NamedTuple):
-    """A word of a command, after quotes and variables."""
-
-    text: str
-    place: Place
-
-
 def convert(script: Path | str) -> Converted:
-    """A run file from a shell script with one training command, or from the command itself. Options that are not
-    understood are listed in the run file and in `notes`. Raises `ConfigError` where there is no such command, and
-    `Mistakes` for values that cannot be used."""
+    """A run file from a shell script with one training command, from the command itself, or from a file of options; and
+    commands of Stentor for the others of the scripts. Options that are not understood are listed in the run file and in
+    `notes`. Raises `ConfigError` where there is no such command, and `Mistakes` for values that cannot be used."""
     place = Place(0, 1, str(script) if isinstance(script, Path) else "the command line")
-    name, words = _command(_lines(read_text(script) if isinstance(script, Path) else script, place))
-    options, unknown = _options(words, place)
-    job = Conversion(options, place)
+    if isinstance(script, Path) and script.suffix in (".yaml", ".yml", ".json"):
+        options = _options_of(read(script))
+        lora = any(key.startswith("lora-") for key in options.values) and "use-lora" not in options.values
+        return _converted(Command(_SCRIPTS[lora], [], [], place), options, [])
+    text = read_text(script) if isinstance(script, Path) else script
+    calls = list(script_calls(text, place, (*_SCRIPTS, *SCRIPTS)))
+    trainings = [call for call in calls if call.script in _SCRIPTS]
+    if not calls:
+        raise ConfigError(
+            f"There is no command with {', '.join((*_SCRIPTS, *SCRIPTS))} to convert: give a shell script that holds "
+            "one, or the command itself in quotes."
+        )
+    if len(trainings) > 1:
+        again = "another training command; leave one in the file"
+        raise Mistakes([Mistake(call.place, again) for call in trainings[1:]])
+    others = [call for call in calls if call.script in SCRIPTS]
+    if trainings:
+        return _converted(trainings[0], read_options(trainings[0].words, OPTIONS), others)
+    commands, notes = published(others, "RUN")
+    return Converted("", "", tuple(notes), commands=tuple(commands))
+
+
+def _options_of(root: Node) -> Options:
+    """The options in a file, by the last parts of its keys."""
+    result = Options({}, [], [])
+    for key, node in Conversion(root, root.place, null_is_default=True).values.items():
+        option = Unknown(key.rpartition(".")[2])
+        bare = OPTIONS.same.get(option.bare, option.bare)
+        if bare in OPTIONS.known:
+            result.values[bare] = Node("(not shown)", node.place) if bare.endswith("token") else node
+        else:
+            values = node.plain() if isinstance(node.value, list) else [node.plain()]
+            result.others.append(Unknown(option.name, tuple(map(str, values))))
+    return result
+
+
+def _converted(command: Command, options: Options, others: Sequence[Command]) -> Converted:
+    job = Conversion(Node(options.values, command.place), command.place)
+    job.mistakes += options.mistakes
+    for key in OPTIONS.switches & {*options.values}:
+        if not isinstance((node := options.values[key]).value, bool):
+            job.mistakes += wrong(job.take(key) or node, key, "true or false").mistakes
     job.notes.append(
         "transcripts are learnt with their end token, and languages and long texts are as the records have them; "
         "the run file says what the scripts do otherwise."
     )
-    folder = job.take("output-dir") or Node("./voxtral-finetuned", place)
+    folder = job.take("output-dir") or Node("./voxtral-finetuned", command.place)
     path = PurePosixPath(str(folder.value).replace("\\", "/"))
     job.put("name", path.name or "voxtral-finetuned", folder)
     job.put("output", str(path.parent), folder)
     job.put("task", "transcribe")
-    lora = _model(job, name)
+    lora = _model(job, command.script)
     _data(job)
-    job.put("optim", {"type": "adamw", "lr": 5e-5, "weight_decay": 0.0, "betas": [0.9, 0.999]})
-    job.put("schedule.type", "linear")
-    job.move_each(_PLAIN)  # steps take the place of epochs, as max_steps in the Trainer
-    interval = job.take("save-steps") or 50
-    job.put("train.eval_every", interval)
-    job.put("train.save_every", interval)
-    if (space := job.take("trackio-space")) is not None:
-        job.put("callbacks.0.type", "tracking")
-        job.put("callbacks.0.trackio.project", "voxtral-lora-finetuning" if lora else "voxtral-finetuning")
-        job.put("callbacks.0.trackio.space_id", space)
-    else:
-        job.comments += _UNTRACKED
-    job.comments += ["", *_LEARNT_OTHERWISE, *(_OF_LORA if lora else _OF_FULL)]
-    for key, reason in _IMPLIED.items():
-        job.comment_out(f"Without a key here: {reason}.", [(f"--{key}", job.take(key))])
-    if unknown:
-        job.comments += ["", "Not understood, so not in this file:", *(f"  {_shown(o)}" for o in unknown)]
-        job.notes += [f"not understood: {o.name.text}{guess(o.bare, _KNOWN, 0.7)}" for o in unknown]
-    return job.converted(f"Converted from a command line of {name} by `stentor config convert voxtral`.")
-
-
-class Unknown(NamedTuple):
-    """An option that is not understood, or a word that belongs to none (without values)."""
-
-    name: ShellWord
-    bare: str
-    values: tuple[str, ...]
-
-
-def _shown(option: Unknown) -> str:
-    """The option as it was written, without secrets."""
-    values = shlex.join(option.values)
-    if not values or not _SECRET.search(f"{option.bare} {values}"):
-        return f"{option.name.text} {values}".rstrip()
-    return f"{option.name.text} (not shown)"
-
-
-def _lines(text: str, place: Place) -> Iterator[list[ShellWord]]:
-    """Yield the commands of a shell script as lists of words; continued lines are one command."""
-    variables: dict[str, str] = {}
-    words: list[ShellWord] = []
-    for number, line in enumerate(text.splitlines(), place.line):
-        line_place = Place(place.rank, number, place.source)
-        goes_on = re.search(r"(?:^|\s)[\\^`]\s*$", line)
-        try:
-            parts = shlex.split(line[: goes_on.start()] if goes_on else line, comments=True)
-        except ValueError:
-            raise Mistakes([Mistake(line_place, "a quotation mark has no counterpart on its line")]) from None
-        words += [ShellWord(_filled(word, variables), line_place) for word in parts]
-        if goes_on:
-            continue
-        for word in words if all("=" in w.text for w in words) or words[0].text == "export" else ():
-            name, equals, value = word.text.partition("=")
-            if equals and name.isidentifier():
-                variables[name] = value
-        if words:
-            yield words
-        words = []
-    if words:
-        yield words
-
-
-def _filled(word: str, variables: dict[str, str]) -> str:
-    """A word with the variables that the script sets; `${NAME:-default}` is the default where it sets none."""
-
-    def value(match: re.Match[str]) -> str:
-        return variables.get(match[1] or match[3], match[2] if match[2] is not None else match[0])
-
-    return re.sub(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))", value, word)
-
-
-def _command(commands: Iterator[list[ShellWord]]) -> tuple[str, list[ShellWord]]:
-    """The script's name and the words after it, of the one command that trains."""
-    matches = []
-    for words in commands:
-        for i, word in enumerate(words):
-            name = PurePosixPath(word.text.replace("\\", "/")).name
-            if name in _SCRIPTS:
-                matches.append((word, name, words[i + 1 :]))
-                break
-    if not matches:
-        raise ConfigError(
-            f"There is no command with {' or '.join(_SCRIPTS)} to convert: give a shell script that holds one, or the "
-            "command itself in quotes."
-        )
-    if len(matches) > 1:
-        raise Mistakes([Mistake(w.place, "another training command; leave one in the file") for w, *_ in matches[1:]])
-    return matches[0][1:]
-
-
-def _options(words: list[ShellWord], place: Place) -> tuple[Node, list[Unknown]]:
-    """Values by the names of the options, and what is not understood."""
-    values: dict[str, Node] = {}
-    unknown: list[Unknown] = []
-    mistakes: list[Mistake] = []
-    remaining = list(words)
-    while remaining and not _ENDS.fullmatch(remaining[0].text):
-        word = remaining.pop(0)
-        name, equals, value = word.text.partition("=")
-        if not re.match(r"--?[A-Za-z]", name):
-            unknown.append(Unknown(word, "", ()))
-            continue
-        bare = name.lstrip("-").replace("_", "-").lower()
-        option = _SAME.get(bare, bare)
-        arguments: list[str] = [value] if equals else []
-        flag = option in _FLAGS
-        while not equals and remaining and not _ENDS_VALUES.fullmatch(remaining[0].text):
-            if (arguments and option in _KNOWN) or (flag and remaining[0].text.lower() not in ("true", "false")):
-                break  # one value, and none behind a switch
-            arguments.append(remaining.pop(0).text)
-        if option not in _KNOWN:
-            unknown.append(Unknown(ShellWord(name, word.place), bare, tuple(arguments)))
-        elif flag:
-            values[option] = Node(not arguments or arguments[0].lower() == "true", word.place)
-        elif not arguments:
-            mistakes.append(Mistake(word.place, f"{name} has no value"))
-        elif "$" in arguments[0]:
-            mistakes.append(Mistake(word.place, f"{name} takes its value from {arguments[0]}, which is not set there"))
-        else:
-            values[option] = Node(scalar(arguments[0]), word.place)
-    if mistakes:
-        raise Mistakes(mistakes)
-    return Node(values, place), unknown
+    _optimizer(job)
+    job.move_each({key: (*target, None)[:2] for key, target in _FLAGS["plain"].items()})
+    _length(job)
+    _steering(job)
+    _tracking(job, "voxtral-lora-finetuning" if lora else "voxtral-finetuning")
+    defaults = [f"  * {text}" for key, text in _OF_DEFAULTS.items() if job.made(key) in (None, "auto")]
+    job.comments += ["", *_LEARNT_OTHERWISE, *defaults, *(_OF_LORA if lora else _OF_FULL)]
+    _launch(job, command.launcher)
+    _publish(job, path, others)
+    _leave_out(job, options.others)
+    return job.converted(f"Converted from a command line of {command.script} by `stentor config convert voxtral`.")
 
 
 def _model(job: Conversion, script: str) -> bool:
@@ -262,21 +174,169 @@ def _data(job: Conversion) -> None:
     count = job.take("eval-count") or Node(50, job.place)
     file, name, config = (job.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
     if file is not None:
-        source: dict[str, Any] = {"type": "jsonl", "path": file}
+        source: dict[str, Any] = {"type": "jsonl", "path": file, "audio_folder": "."}
         values = [("--dataset-name", name), ("--dataset-config", config)]
         job.comment_out("--dataset-jsonl comes before these:", values)
         job.notes.append(
-            f"relative `audio_path`s in {file.value} start from its folder, those of the scripts from where they were "
-            "started."
+            f"relative `audio_path`s in {file.value} start from the working directory, as in the scripts "
+            "(`audio_folder: .`)."
         )
     else:
         source = {"type": "hub", "name": name or "hf-audio/esb-datasets-test-only-sorted"}
         source |= {"config": config or "voxpopuli", "split": "test"}
         job.notes.append("the scripts train and score on the test split of the data set: see `split` in the run file.")
-    sets = {"train.0": {"limit": train}} | ({"eval.dev": {"skip": train, "limit": count}} if count.value else {})
-    for name_of_set, part in sets.items():
-        for key, value in (source | part).items():
+    strategy = job.values.get("eval-strategy")
+    has_set = bool(count.value) and (strategy is None or strategy.value != "no")
+    for name_of_set, part in {"train.0": {"limit": train}, "eval.dev": {"skip": train, "limit": count}}.items():
+        for key, value in (source | part).items() if has_set or name_of_set == "train.0" else ():
             job.put(f"data.{name_of_set}.{key}", value)
     job.put_batch("--batch-size", job.take("batch-size"), 2, _POSITIONS)
     job.put("data.max_seconds", 60.0)
-    job.put("data.workers", 1)
+
+
+def _optimizer(job: Conversion) -> None:
+    """The sections `optim` and `schedule`, and the loss."""
+    kind = job.chosen("optim", _OPTIMIZERS, "adamw")
+    betas = [job.take(f"adam-beta{i}") or Node(default, job.place) for i, default in ((1, 0.9), (2, 0.999))]
+    job.put("optim", {"type": kind, "lr": 5e-5, "weight_decay": 0.0})
+    job.put("optim.betas", Node(betas, job.place))
+    if kind in ("sgd", "rmsprop"):
+        job.put("optim.momentum", 0.0)
+    if (smoothing := job.take("label-smoothing-factor")) is not None:
+        job.put("losses.text.type", "cross_entropy")
+        job.put("losses.text.label_smoothing", smoothing)
+    without_warmup = (node := job.values.get("lr-scheduler-type")) is not None and node.value == "constant"
+    shape = job.chosen("lr-scheduler-type", _SCHEDULES, "linear")
+    job.put("schedule.type", shape)
+    if shape == "plateau":
+        job.put("schedule.patience", 10)
+    ratio, steps = (None, None) if without_warmup else (job.take("warmup-ratio"), job.take("warmup-steps"))
+    if steps is not None and isinstance(steps.value, float) and 0 < steps.value < 1:
+        ratio, steps = steps, None  # as in transformers 5
+    if ratio is not None and not (steps is not None and steps.value):
+        job.put("schedule.warmup_ratio", ratio)
+    else:
+        job.put("schedule.warmup_steps", steps or 0)
+
+
+def _length(job: Conversion) -> None:
+    """Length, precision, device and clipping of the training."""
+    steps, clip, whole, half = map(job.take, ("max-steps", "max-grad-norm", "bf16", "fp16"))
+    if steps is not None and not (isinstance(steps.value, int) and steps.value <= 0):  # -1: as many as the epochs have
+        job.put("train.steps", steps)
+    if clip is not None:
+        job.put("train.clip", clip if clip.value else Node(None, clip.place))
+    chosen = "auto" if whole is None else "bf16" if whole.value else "fp32"
+    job.put("train.precision", "fp16" if half is not None and half.value else chosen)
+    if job.take_flag("use-cpu"):
+        job.put("train.device", "cpu")
+    sharded = [f"--{key}" for key in ("fsdp", "deepspeed") if (node := job.take(key)) is not None and node.value]
+    if sharded:
+        job.put("train.shard", True)
+        job.notes.append(f"{' and '.join(sharded)}: `train.shard` (FSDP2) divides weights, gradients and optimizer.")
+
+
+def _steering(job: Conversion) -> None:
+    """When the model is scored and saved, which weights are kept, and when training stops early."""
+    interval = job.take("save-steps") or Node(50, job.place)
+    every = job.take("eval-steps") or interval
+    scoring, saving = (job.chosen(f"{key}-strategy", _STRATEGIES, "steps") for key in ("eval", "save"))
+    job.put("train.eval_every", every if scoring == "steps" else None)
+    job.put("train.save_every", interval if saving == "steps" else None)
+    if saving in ("no", "best"):
+        job.notes.append(f"--save-strategy {saving}: a checkpoint is written at each evaluation, to resume from.")
+    if (best := job.take("load-best-model-at-end")) is not None:
+        job.put("train.use", "best" if best.value else "last", best)
+    names = ("metric-for-best-model", "early-stopping-patience", "early-stopping-threshold")
+    metric, patience, threshold = map(job.values.get, names)
+    if job.made("data.eval") and (metric is not None or patience is not None):
+        for name in names:
+            job.take(name)
+        name = metric and Node(f"dev/{str(metric.value).removeprefix('eval_')}", metric.place)
+        _callback(job, "early_stop", {"metric": name, "patience": patience, "min_delta": threshold})
+
+
+def _callback(job: Conversion, kind: str, settings: dict[str, Any]) -> None:
+    """Add a callback, with those of its settings that are not None."""
+    number = len(job.made("callbacks") or [])
+    for key, value in {"type": kind, **settings}.items():
+        job.put(f"callbacks.{number}.{key}", value)
+
+
+def _tracking(job: Conversion, project: str) -> None:
+    report, space, name = map(job.take, ("report-to", "trackio-space", "project"))
+    if report is None and space is None:
+        job.comments += _UNTRACKED
+        return
+    wanted = report.plain() if report is not None else []
+    wanted = {str(w).lower() for w in (wanted if isinstance(wanted, list) else [wanted])} - {"none", ""}
+    trackers = {*wanted, *_TRACKERS} - {"all"} if "all" in wanted else wanted
+    if others := sorted(trackers - {*_TRACKERS}):
+        job.notes.append(f"--report-to {' '.join(others)}: trackers here are {', '.join(_TRACKERS)}; it is left out.")
+    settings: dict[str, Any] = {"tensorboard": True} if "tensorboard" in trackers else {}
+    if "wandb" in trackers:
+        settings["wandb.project"] = name or project
+    if "trackio" in trackers or space is not None:
+        settings |= {"trackio.project": name or project, "trackio.space_id": space}
+    if settings:
+        _callback(job, "tracking", settings)
+
+
+def _launch(job: Conversion, launcher: list[Word]) -> None:
+    """The command that trains, with as many processes as theirs."""
+    options = read_options(launcher, _LAUNCHER)
+    job.mistakes += options.mistakes
+    texts = [word.text for word in launcher]
+    words = [*(text for text in texts if text.startswith("CUDA_VISIBLE_DEVICES=")), "stentor", "train", "RUN.yaml"]
+    count, nodes = options.values.pop("processes", None), options.values.pop("nodes", None)
+    if count is not None and count.value != 1:
+        words += ["--processes", str(count.value) if isinstance(count.value, int) else "N"]
+    if (count is None and "launch" in texts) or words[-1] == "N":
+        job.notes.append("the launcher takes every GPU of the machine: write their number as `--processes N`.")
+    if nodes is not None and nodes.value != 1:
+        job.notes.append("several machines: `torchrun ... -m stentor train RUN.yaml` on each (docs/multi_gpu.md).")
+    unused = [(f"--{key}", node) for key, node in options.values.items()]
+    unused += [(u.name, Node(" ".join(u.values), job.place)) for u in options.others if u.name.startswith("--")]
+    job.comment_out("Of the launcher; `stentor train` finds out by itself how its processes reach each other:", unused)
+    if (start := job.take("resume-from-checkpoint")) is not None and start.value not in (False, "", "false", "none"):
+        text = str(start.value)
+        if text.lower() == "true":
+            job.notes.append("--resume-from-checkpoint: the same command again resumes.")
+        elif re.fullmatch(r"checkpoint-\d+", PurePosixPath(text).name) or (Path(text) / "trainer_state.json").exists():
+            job.notes.append(f"--resume-from-checkpoint: {text} {_OF_TRAINER}")
+        else:
+            words += ["--resume-from", text]
+    job.commands.append(shlex.join(words))
+
+
+def _publish(job: Conversion, run: PurePosixPath, others: Sequence[Command]) -> None:
+    """The commands that publish, of options and of the other scripts."""
+    repo, manifest = job.take("hub-model-id") or job.take("repo-name"), job.made("data.train.0.path")
+    if job.take_flag("push-to-hub"):
+        private = job.take("hub-private-repo")
+        visible = [] if private is None else ["--private" if private.value else "--public"]
+        job.commands.append(publish_line("model", str(run), str(repo.value) if repo else run.name, *visible))
+    if job.take_flag("push-dataset") and manifest is not None:
+        data = job.take("dataset-repo")
+        name = "voxtral-dataset" if data is None else str(data.value)
+        job.commands.append(publish_line("dataset", f"{manifest},audio_folder=.", name))
+    commands, notes = published(others, str(run))
+    job.commands += commands
+    job.notes += notes
+    job.comments += ["", "Commands:", *(f"  {line}" for line in job.commands)]
+
+
+def _leave_out(job: Conversion, unknown: Sequence[Unknown]) -> None:
+    """Comments and notes for what has no key in the run file."""
+    for reason, keys in _LEFT_OUT.items():
+        given = [(f"--{key}", node) for key in keys if (node := job.take(key)) is not None]
+        job.comment_out(f"Without a key here: {reason}.", given)
+        if reason in _FLAGS["not_possible"] and (
+            named := [key for key, node in given if node.value not in (False, 0, "none")]
+        ):
+            job.notes.append(f"not possible here: {', '.join(named)}: {reason}.")
+    rest = [(f"--{key}", job.take(key)) for key in list(job.values)]
+    job.comment_out("Without an effect in this command:", rest)
+    if unknown:
+        job.comments += ["", "Not understood, so not in this file:", *(f"  {option}" for option in unknown)]
+        job.notes += [f"not understood: {option.name}{guess(option.bare, OPTIONS.known, 0.7)}" for option in unknown]

@@ -1,0 +1,182 @@
+"""Shell scripts as the commands in them, and the options of a command as values with their places."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import NamedTuple
+
+from stentor.config.document import Mistake, Mistakes, Node, Place, scalar
+
+_SEPARATOR = re.compile(r"[|&;]+")
+_ENDS = re.compile(r"[0-9]*[<>].*", re.DOTALL)
+"""A redirection, which ends the words of a command."""
+_SECRET = re.compile(r"token|secret|password|key|hf_\w+", re.IGNORECASE)
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class Word(NamedTuple):
+    """A word of a command, after quotes and variables."""
+
+    text: str
+    place: Place
+
+
+class Command(NamedTuple):
+    """The call of a Python script."""
+
+    script: str
+    """Name of its file."""
+    launcher: list[Word]
+    """Words before it: variables, and a launcher with its options."""
+    words: list[Word]
+    """Words after it."""
+    place: Place
+
+
+class Vocabulary(NamedTuple):
+    """Options of a program, by names with hyphens."""
+
+    known: frozenset[str]
+    switches: frozenset[str] = frozenset()
+    """Options without a value, or with true or false; `--no-NAME` is false."""
+    optional: frozenset[str] = frozenset()
+    """Options that may have a value; without one they are switches."""
+    lists: frozenset[str] = frozenset()
+    """Options that take several values."""
+    same: Mapping[str, str] = MappingProxyType({})
+    """Other spellings."""
+
+
+class Unknown(NamedTuple):
+    """An option that is not understood, or a word that belongs to none."""
+
+    name: str
+    values: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The option as it was written, without secrets."""
+        values = shlex.join(self.values)
+        shown = values if not values or not _SECRET.search(f"{self.name} {values}") else "(not shown)"
+        return f"{self.name} {shown}".rstrip()
+
+    @property
+    def bare(self) -> str:
+        """Its name in the spelling of a vocabulary."""
+        return self.name.lstrip("-").replace("_", "-").lower()
+
+
+class Options(NamedTuple):
+    """Options of a command: what is known, what is not, and what is wrong with them."""
+
+    values: dict[str, Node]
+    others: list[Unknown]
+    mistakes: list[Mistake]
+
+
+def script_calls(text: str, place: Place, scripts: Iterable[str]) -> Iterator[Command]:
+    """Yield the calls of the `scripts` in a shell script, with the variables that it sets filled in."""
+    names = {script: script for script in scripts}
+    modules = {script.removesuffix(".py"): script for script in names}
+    for words in _commands(text, place):
+        before = ""
+        for i, word in enumerate(words):
+            name = PurePosixPath(word.text.replace("\\", "/")).name
+            script = modules.get(name.rpartition(".")[2]) if before == "-m" else names.get(name)
+            if script is not None:
+                yield Command(script, words[:i], words[i + 1 :], word.place)
+                break
+            before = word.text
+
+
+def read_options(words: Sequence[Word], vocabulary: Vocabulary) -> Options:
+    """Read the options among the words of a command; a word that belongs to no option is one of `others`."""
+    result = Options({}, [], [])
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
+        name, equals, value = word.text.partition("=")
+        if not re.match(r"--?[A-Za-z]", name):
+            result.others.append(Unknown(word.text))
+            continue
+        bare = Unknown(name).bare
+        option = vocabulary.same.get(bare, bare)
+        off = option not in vocabulary.known and option.removeprefix("no-") in vocabulary.known
+        option = option.removeprefix("no-") if off else option
+        known, switch = option in vocabulary.known, option in vocabulary.switches
+        values = [value] if equals else []
+        while not equals and remaining and not re.match(r"--[A-Za-z]", remaining[0].text):
+            if (values and known and option not in vocabulary.lists) or (
+                switch and remaining[0].text.lower() not in _TRUTHS
+            ):
+                break  # one value, and none behind a switch
+            values.append(remaining.pop(0).text)
+        if not known:
+            result.others.append(Unknown(name, tuple(values)))
+        elif not values and (switch or option in vocabulary.optional):
+            result.values[option] = Node(not off, word.place)
+        elif switch and values[0].lower() in _TRUTHS:
+            result.values[option] = Node(_TRUTHS[values[0].lower()] != off, word.place)
+        elif not values:
+            result.mistakes.append(Mistake(word.place, f"{name} has no value"))
+        elif bare.endswith("token"):
+            result.values[option] = Node("(not shown)", word.place)
+        elif unset := next((v for v in values if "$" in v), None):
+            result.mistakes.append(Mistake(word.place, f"{name} takes its value from {unset}, which is not set there"))
+        elif option in vocabulary.lists:
+            result.values[option] = Node([Node(v, word.place) for v in values], word.place)
+        else:
+            result.values[option] = Node(scalar(values[0]), word.place)
+    return result
+
+
+def _commands(text: str, place: Place) -> Iterator[list[Word]]:
+    """Yield the commands of a shell script as lists of words; continued lines are one command."""
+    variables: dict[str, str] = {}
+    words: list[Word] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines, place.line):
+        line_place = Place(place.rank, number, place.source)
+        goes_on = re.search(r"(?:^|\s)[\\^`]\s*$", line)
+        try:
+            parts = shlex.split(line[: goes_on.start()] if goes_on else line, comments=True)
+        except ValueError:
+            raise Mistakes([Mistake(line_place, "a quotation mark has no counterpart on its line")]) from None
+        for part in parts:
+            word = part.rstrip(";") or part
+            words.append(Word(_filled(word, variables), line_place))
+            words += [Word(";", line_place)] if word != part else []
+        if goes_on and number - place.line + 1 < len(lines):
+            continue
+        for command in _split(words):
+            for word in command if all("=" in w.text for w in command) or command[0].text == "export" else ():
+                name, equals, value = word.text.partition("=")
+                if equals and name.isidentifier():
+                    variables[name] = value
+            yield command
+        words = []
+
+
+def _split(words: list[Word]) -> Iterator[list[Word]]:
+    """Yield the commands on a line, without redirections."""
+    command: list[Word] = []
+    ended = False
+    for word in [*words, Word(";", Place(0, 0, ""))]:
+        if _SEPARATOR.fullmatch(word.text):
+            if command:
+                yield command
+            command, ended = [], False
+        elif ended or _ENDS.fullmatch(word.text):
+            ended = True
+        else:
+            command.append(word)
+
+
+def _filled(word: str, variables: dict[str, str]) -> str:
+    """A word with the variables that the script sets; `${NAME:-default}` is the default where it sets none."""
+
+    def value(match: re.Match[str]) -> str:
+        return variables.get(match[1] or match[3], match[2] if match[2] is not None else match[0])
+
+    return re.sub(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))", value, word)

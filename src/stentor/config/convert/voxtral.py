@@ -252,8 +252,8 @@ def _steering(job: Conversion) -> None:
     if job.made("data.eval") and (metric is not None or patience is not None):
         for name in names:
             job.take(name)
-        name = metric and Node(f"dev/{str(metric.value).removeprefix('eval_')}", metric.place)
-        _callback(job, "early_stop", {"metric": name, "patience": patience, "min_delta": threshold})
+        watched = metric and Node(f"dev/{str(metric.value).removeprefix('eval_')}", metric.place)
+        _callback(job, "early_stop", {"metric": watched, "patience": patience, "min_delta": threshold})
 
 
 def _callback(job: Conversion, kind: str, settings: dict[str, Any]) -> None:

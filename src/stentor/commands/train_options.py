@@ -52,17 +52,19 @@ class TrainOptions:
         from stentor.engine.launch import launch, launched
 
         if not launched(self.processes):
-            prepare_run(steps, self.plugin)
+            with located(loaded.root, "prepare"):
+                prepare_run(steps, self.plugin)
         elif pending(steps):
             raise ConfigError(f"The launcher comes too early: `stentor prepare run {self.config}` first, once.")
         if not launched(self.processes) and self.processes > 1:
             return launch(self.processes, ["train", *command_line(self)])
         from stentor.commands.remote_run import local_run
         from stentor.commands.train import train as train_stages
+        from stentor.config.smaller_batches import advised
         from stentor.data.storage import as_path
 
         run_folder = as_path(loaded.config.output) / loaded.config.name
-        with located(loaded.root), local_run(run_folder) as folder:
+        with located(loaded.root), advised(loaded), local_run(run_folder) as folder:
             train_stages(
                 stage_configs(loaded), folder, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
             )

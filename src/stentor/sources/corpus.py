@@ -20,7 +20,7 @@ from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.jsonl import not_found
 from stentor.data.storage import StoragePath
 from stentor.data.storage_cache import local_folder
-from stentor.errors import ConfigError, DataError
+from stentor.errors import ConfigError, DataError, MissingData
 from stentor.sources.base import Source
 from stentor.sources.librispeech import librispeech
 from stentor.sources.manifest import split_utterances
@@ -130,7 +130,10 @@ class Corpus(Source):
             arguments.setdefault("dataset_parts", [self.split])
         folder.mkdir(parents=True, exist_ok=True)
         first = "target_dir" if "target_dir" in parameters else next(iter(parameters))
-        got = self._call(download, {first: folder, **arguments})
+        try:
+            got = self._call(download, {first: folder, **arguments})
+        except DataError as error:
+            raise MissingData(f"{error}.", folder) from error
         return Path(got) if isinstance(got, str | Path) and Path(got).is_dir() else folder
 
     def _unpacked_elsewhere(self, folder: Path, split: str) -> bool:
@@ -187,7 +190,8 @@ class Corpus(Source):
         if len(matches) == 1:
             return matches[0]
         problem = f"fits {', '.join(matches)}" if matches else "is not there"
-        raise DataError(f"The part '{self.split}' of the corpus {self.name} {problem}; it has: {', '.join(parts)}.")
+        message = f"The part '{self.split}' of the corpus {self.name} {problem}; it has: {', '.join(parts)}."
+        raise DataError(message) if matches or self.from_ is None else MissingData(message, self.from_, self.split)
 
 
 def recipe(verb: str, name: str) -> Callable[..., Any]:
@@ -207,6 +211,13 @@ def recipe(verb: str, name: str) -> Callable[..., Any]:
     near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 3, 0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known are: {', '.join(known)}."
     raise ConfigError(f"There is no lhotse recipe for the corpus '{name}'; {hint}")
+
+
+def can_download(name: str) -> bool:
+    """Whether lhotse downloads a corpus."""
+    import lhotse.recipes
+
+    return f"download_{name}" in vars(lhotse.recipes)
 
 
 def names() -> list[str]:

@@ -1,11 +1,13 @@
-"""Options of verbs that make a model: `stentor train`, `improve` and `export`; and what comes before a training."""
+"""Options of verbs that make a model: `stentor train`, `improve`, `import` and `export`; what comes before training."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.commands.shared_options import FINISHED_MODEL, PARTS_PLUGINS
 from stentor.errors import ConfigError
-from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, command_line, verb
+from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, command_line, verb, verb_group
+
+IMPORT = verb_group("import", "Import trained models of other systems.")
 
 
 @verb("train")
@@ -82,6 +84,15 @@ class ImproveOptions:
     more: int = Option("Number of additional rounds, whatever `rounds` and `patience` say.", 0, min=0)
     processes: int = Option("Processes of each training on this machine: one for each GPU.", 1, min=1)
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
+
+
+@verb("voxlm", "stentor.commands.export.voxlm:import_voxlm", group=IMPORT)
+@dataclass(kw_only=True)
+class ImportVoxLMOptions:
+    """Import a trained VoxLM model as an export, with the same function. Its word times are not imported."""
+
+    checkpoint: Path = Argument("VoxLM's model.pt, best.pt or best_phase2.pt, or the folder of a published model.")
+    to: Path = Option("Folder to write.", REQUIRED, output=True)
 
 
 @verb("export", "stentor.commands.export.export:export_model")

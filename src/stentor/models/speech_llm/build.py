@@ -35,11 +35,11 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     tokenizer_type = family.tokenizer.type if family.tokenizer else None
     folder = export_folder(family.init) if family.init else None
     before = SpeechLLMProcessor.load(folder) if folder else None
-    loaded = weight_names(folder) if folder else None
+    loaded = weight_names(folder) if folder else set()
     keeps = tokenizer_type is not None
-    if folder and any(name.startswith("llm.") for name in loaded or ()):
+    if folder and family.llm.source and any(name.startswith("llm.") for name in loaded):
         facts = read_json(folder / "config.json")
-        if keeps := keeps or facts["family"]["llm"]["from"] == family.llm.source:
+        if keeps := facts["family"]["llm"]["from"] == family.llm.source:
             llm_config = AutoConfig.for_model(**facts["llm_config"])
     # What was made for an earlier model stays: its weights have a row for each token and character.
     tokenizer = before.tokenizer if before and keeps else own_tokenizer(family, texts)
@@ -51,7 +51,7 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     processor = SpeechLLMProcessor(tokenizer, shape, stride, family.prompt, ctc, tokenizer_type, family.token_rate)
     if before is not None:
         processor.trained_speech = before.trained_speech
-    bundle = assemble(family, processor, encoder_config, llm_config, loaded)
+    bundle = assemble(family, processor, encoder_config, llm_config, loaded or None)
     adapters = initialise(bundle, Path(family.init)) if family.init else {}
     adapt(bundle.model, family.lora, family.freeze)
     if adapters:

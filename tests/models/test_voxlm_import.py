@@ -31,9 +31,9 @@ TOKENS = ["<|audio|>", "<|/audio|>", "<|transcribe|>"]
 class Theirs:
     """A small VoxLM: its parts, its checkpoint's tensors, and the logits that they stand for."""
 
-    def __init__(self, folder, factor=4, lora=True, tied=True, pad_is_eos=False):
+    def __init__(self, folder, factor=4, lora=True, tied=True, pad_is_eos=False, dtype=torch.float32):
         torch.manual_seed(0)
-        self.folder, self.factor = folder, factor
+        self.folder, self.factor, self.dtype = folder, factor, dtype
         self.tokenizer = bpe([f"{TEXT} {INSTRUCTION}"] * 9, 290)
         if pad_is_eos:
             self.tokenizer.pad_token = self.tokenizer.eos_token
@@ -45,6 +45,8 @@ class Theirs:
         added = [*(["<|pad|>"] if pad_is_eos else []), *TOKENS]
         config.vocab_size = len(self.tokenizer) + len(added)
         self.llm = Qwen2ForCausalLM(config).eval()
+        for parameter in self.llm.parameters():
+            parameter.data = parameter.data.to(dtype).float()
         self.transcribe = config.vocab_size - 1
         ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0)
         layers = {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")}
@@ -75,7 +77,7 @@ class Theirs:
         for name, tensor in self.llm.state_dict().items():
             layer, _, kind = name.rpartition(".")
             inside = f"{layer}.base_layer.{kind}" if layer in self.adapters else name
-            state[f"llm.base_model.model.{inside}" if self.adapters else f"llm.{name}"] = tensor
+            state[f"llm.base_model.model.{inside}" if self.adapters else f"llm.{name}"] = tensor.to(self.dtype)
         for layer, pair in self.adapters.items():
             state |= {f"llm.base_model.model.{layer}.lora_{p}.default.weight": t for p, t in zip("AB", pair)}
         return state | self.tensors | {"alignment_module.query_proj.weight": torch.zeros(2, 2)}
@@ -99,7 +101,7 @@ class Theirs:
             audio = F.conv1d(audio.transpose(1, 2), *joined, stride=self.factor).transpose(1, 2)
         for name, (a, b) in self.adapters.items():
             self.llm.get_submodule(name).weight.data += ALPHA / RANK * b @ a
-        start, end = (self.tensors[f"audio_{side}_embed"][None] for side in ("start", "end"))
+        start, end = (self.tensors[f"audio_{side}_embed"][None].to(self.dtype).float() for side in ("start", "end"))
         text = [*self.tokenizer(TEXT).input_ids, self.tokenizer.eos_token_id]
         words = [torch.tensor(ids) for ids in (self.tokenizer(INSTRUCTION).input_ids, [self.transcribe], text)]
         before, transcribe, after = map(self.llm.get_input_embeddings(), words)
@@ -142,7 +144,7 @@ def checkpoint(theirs, layout, monkeypatch):
     ("layout", "options"),
     [
         ("trained", {}),
-        ("published", {"tied": False, "factor": 2}),
+        ("published", {"tied": False, "factor": 2, "dtype": torch.bfloat16}),
         ("uploaded", {"lora": False, "factor": 1, "pad_is_eos": True}),
     ],
 )
@@ -151,6 +153,9 @@ def test_the_logits_are_those_of_voxlm(tmp_path, attempt, monkeypatch, layout, o
     source = checkpoint(theirs, layout, monkeypatch)
     code, shown = attempt("import", "voxlm", source, "--to", tmp_path / "ours")
     assert code == 0 and "Not imported: the alignment module" in shown, shown
+    if layout != "uploaded":
+        with pytest.raises(ConfigError, match=r"`?stentor import voxlm"):
+            load(source, "cpu")
     bundle = load(tmp_path / "ours", "cpu").bundle
     expected = theirs.logits()
     torch.testing.assert_close(ours(bundle), expected, rtol=1e-4, atol=2e-5)

@@ -234,7 +234,7 @@ def converted_2b(folder: Path):
 
 def test_the_commands_are_those_of_the_conversion(tmp_path):
     converted, _ = converted_2b(tmp_path)
-    block, more = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+    block, more, _ = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
     assert f"stentor train runs.d/{converted.name}.yaml\n" in block and f"checkpoints/{converted.name} " in block
     assert "prepare run" in more and "stentor prepare" not in block
 

@@ -93,6 +93,10 @@ def require(extra: str, what: str, *modules: str, instead: str = "") -> None:
         raise ConfigError(sentence)
 
 
+class BatchTooLarge(ConfigError):
+    """The largest batch of a training does not fit in memory."""
+
+
 class DataError(StentorError):
     """Data that cannot be used for training or evaluation as it is. The message lists the problems."""
 
@@ -100,14 +104,14 @@ class DataError(StentorError):
 
 
 class MissingData(DataError):
-    """Data that does not exist at `path`."""
+    """Data that does not exist at `path`, or a `part` of a corpus that is not there."""
 
-    def __init__(self, message: str, path: Path):
+    def __init__(self, message: str, path: Path, part: str | None = None):
         super().__init__(message)
-        self.path = path
+        self.path, self.part = path, part
 
     def __reduce__(self) -> tuple[Any, ...]:  # errors go from rank to rank
-        return MissingData, (str(self), self.path)
+        return MissingData, (str(self), self.path, self.part)
 
 
 class RecordError(DataError):

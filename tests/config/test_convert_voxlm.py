@@ -1,7 +1,6 @@
 """VoxLM's configs become run files that keep every value."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from stentor.cli import main
 from stentor.config.convert.voxlm import convert
 from stentor.config.document import Mistakes
-from stentor.config.load import load, parse_source
+from stentor.config.load import load
 
 GUIDE = """\
 model:
@@ -112,29 +111,54 @@ def test_word_times_are_the_second_stage(tmp_path):
     assert (second(tmp_path).model.aligner.heads, second(tmp_path).model.aligner.width) == (12, 132)
 
 
-def test_it_says_how_word_times_are_made(tmp_path):
-    """The commands of the note and of the file parse, and write what the second stage reads."""
-    odd = GUIDE.replace('"./data"', '"./my, data"')
+def test_one_command_prepares_corpus_and_word_times(tmp_path):
+    """The steps of `prepare` fetch what the first stage reads, and write what the second one reads."""
+    odd = GUIDE.replace('"./data"', '"./my, data"') + "device: {type: cpu}\n"
     for text, model, most in (
-        (GUIDE, "openai/whisper-small", "0.1"),
-        (FULL, "openai/whisper-large-v3", "0.15"),
-        (odd, "openai/whisper-small", "0.1"),
+        (GUIDE, "openai/whisper-small", 0.1),
+        (FULL, "openai/whisper-large-v3", 0.15),
+        (odd, "openai/whisper-small", 0.1),
     ):
         (tmp_path / "base.yaml").write_text(BASE)
         result, config = converted(tmp_path, text)
-        [note] = result.notes
-        commands = [line.strip() for line in note.splitlines()[1:]]
-        assert commands == [line[4:] for line in result.text.splitlines() if line.startswith("#   stentor ")]
         words = second(tmp_path)
         transcribed = [*config.data.train, *config.data.eval.values()]
-        timed = [*words.data.train, *words.data.eval.values()]
-        for command, corpus, manifest in zip(commands, transcribed, timed, strict=True):
-            program, *arguments = shlex.split(command)
-            assert program == "stentor" and arguments[:2] == ["prepare", "words"]
-            options = dict(zip(arguments[3::2], arguments[4::2], strict=True))
-            assert parse_source(arguments[2]) == corpus
-            assert Path(options.pop("--to")) == manifest.path
-            assert options == {"--engine": "whisper", "--model": model, "--max-wer": most}
+        manifests = [str(source.path) for source in (*words.data.train, *words.data.eval.values())]
+        corpus, timed = config.prepare[:2], config.prepare[2:]
+        assert [(s.type, s.from_, s.split, s.download) for s in corpus] == [
+            ("corpus", source.from_, source.split, True) for source in transcribed
+        ]
+        assert {s.to for s in corpus} == {transcribed[0].from_ / "manifests"}
+        assert [(s.type, s.data, str(s.to)) for s in timed] == [
+            ("words", *pair) for pair in zip(transcribed, manifests, strict=True)
+        ]
+        assert {(s.engine, s.model, s.max_wer) for s in timed} == {("whisper", model, most)}
+        assert {s.device for s in timed} == {config.train.device}
+        assert "`stentor train` with this file does everything" in result.notes[-1]
+
+
+def test_frozen_parts_are_in_bfloat16_but_on_a_cpu(tmp_path):
+    assert converted(tmp_path)[1].model.dtype == second(tmp_path).model.dtype == "bfloat16"
+    assert converted(tmp_path, f"{GUIDE}device: {{type: cuda}}\n")[1].model.dtype == "bfloat16"
+    assert converted(tmp_path, f"{GUIDE}device: {{type: cpu}}\n")[1].model.dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("encoder", "window"),
+    [
+        ("facebook/mms-1b-all", "natural"),
+        ("ai4bharat/indicwhisper-large-v2", "30s"),
+        ("microsoft/wavlm-large", "natural"),
+        ("{here}/wav2vec2", "natural"),
+        ("{here}/my-encoder", "30s"),
+    ],
+)
+def test_only_whisper_has_a_window(tmp_path, encoder, window):
+    for name, kind in (("wav2vec2", "wav2vec2"), ("my-encoder", "whisper")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(f'{{"model_type": "{kind}"}}')
+    text = GUIDE.replace("openai/whisper-small", encoder.format(here=tmp_path))
+    assert converted(tmp_path, text)[1].model.encoder.window == window
 
 
 def test_every_value_arrives(tmp_path):
@@ -219,6 +243,46 @@ def test_targets_become_paths(tmp_path):
     assert config.model.lora.targets == ["llm.*.q_proj", "llm.*.v_proj"]
 
 
+SIZES = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
+SIZES |= {"intermediate_size": 64, "ffn_dim": 64, "word_embed_proj_dim": 32, "num_key_value_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("llm", "kind", "layers"),
+    [
+        ("microsoft/phi-4", "phi3", 2),
+        ("microsoft/Phi-3.5-mini-instruct", "phi3", 2),
+        ("microsoft/phi-2", "phi", 4),
+        ("facebook/opt-1.3b", "opt", 4),
+        ("EleutherAI/pythia-1b", "gpt_neox", 2),
+        ("bigscience/bloom-560m", "bloom", 2),
+        ("tiiuae/falcon-7b", "falcon", 2),
+        ("tiiuae/Falcon3-7B-Base", "llama", 4),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama", 4),
+        ("google/gemma-2-9b-it", "gemma2", 4),
+        ("mistralai/Mistral-7B-v0.3", "mistral", 4),
+    ],
+)
+def test_targets_are_layers_of_the_language_model(tmp_path, llm, kind, layers):
+    """Each glob matches one layer of a model of that kind, with and without a list of VoxLM's."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from stentor.models.pretrained.lora import lora_targets
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SIZES))
+    tree = torch.nn.ModuleDict({"llm": model})
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / "config.json").write_text(f'{{"model_type": "{kind}"}}')
+    for name, given in ((llm, ""), (llm, "lora_target_modules: [q_proj, k_proj, v_proj, o_proj]"), (str(local), "")):
+        text = GUIDE.replace("Qwen/Qwen2-1.5B", name).replace("lora_r: 16", given or "lora_r: 16")
+        result, config = converted(tmp_path, text)
+        assert len(lora_targets(tree, config.model.lora.targets)) == len(config.model.lora.targets) == layers
+        assert ("LoRA is on" in result.notes[0]) == (kind in ("phi3", "phi", "opt", "gpt_neox", "bloom", "falcon"))
+
+
 def test_what_has_no_counterpart_is_named(tmp_path):
     with pytest.raises(Mistakes) as caught:
         converted(tmp_path, GUIDE.replace("lora_r", "lora_rr") + "  cache: true\n")
@@ -238,8 +302,8 @@ def test_the_weight_of_the_model_counts_where_phase_2_has_none(tmp_path):
 
 def test_names_of_whisper_models(tmp_path):
     for name, model in (("turbo", "openai/whisper-large-v3-turbo"), ("./my/whisper", "./my/whisper")):
-        result, _ = converted(tmp_path, f"{GUIDE}  whisper_model: {name}\n")
-        assert result.text.count(f"--model {model} ") == 2
+        _, config = converted(tmp_path, f"{GUIDE}  whisper_model: {name}\n")
+        assert [step.model for step in config.prepare[2:]] == [model, model]
 
 
 def test_wrong_values_are_named_at_their_line(tmp_path):
@@ -262,9 +326,7 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert main(["config", "convert", "voxlm", "a.yaml"]) == 0
     printed = capsys.readouterr()
     assert printed.out == convert(tmp_path / "a.yaml").text
-    assert printed.err.startswith(
-        "a.yaml: stage 2 needs word times; make them first:\n  stentor prepare words type=corpus,"
-    )
+    assert printed.err.startswith("a.yaml: `stentor train` with this file does everything")
     assert main(["config", "convert", "voxlm", "a.yaml", "b.yaml"]) == 2
     assert main(["config", "convert", "voxlm", "a.yaml", "b.yaml", "--to", "out"]) == 0
     assert main(["config", "check", "out/other.yaml"]) == 0
@@ -294,8 +356,9 @@ def test_the_recipe_is_the_conversion(tmp_path):
     _, config = converted(tmp_path)
     [_, recipe], [_, ours] = load(RECIPES / "voxlm_2b.yaml").stages, load(tmp_path / "ours.yaml").stages
     for mine, expected in ((load(RECIPES / "voxlm_2b.yaml").config, config), (recipe, ours)):
-        assert mine.model.model_dump(exclude={"dtype"}) == expected.model.model_dump(exclude={"dtype"})
+        assert mine.model == expected.model
         assert (mine.optim, mine.losses, mine.train) == (expected.optim, expected.losses, expected.train)
+        assert mine.prepare == expected.prepare
         assert (mine.data.train, mine.data.eval, mine.data.max_items) == (
             expected.data.train,
             expected.data.eval,

@@ -9,7 +9,7 @@ import pytest
 
 from conversion_page import columns, is_unknown, mistakes, text_of
 from stentor.cli import build
-from stentor.config.load import parse_source
+from stentor.config.load import load, parse_source
 from stentor.data.cut import UnusableRecord, words_of
 
 ROOT = Path(__file__).parents[2]
@@ -222,16 +222,28 @@ def test_the_recipes_that_are_named_exist():
     assert set(named) == {path.stem for path in (ROOT / "recipes").glob("voxlm_*.yaml")}
 
 
-def test_the_commands_are_those_of_the_conversion(tmp_path):
-    """For VoxLM's own 2B config, whose values are its defaults."""
+def converted_2b(folder: Path):
+    """The conversion of VoxLM's own 2B config, whose values are its defaults, and its file."""
     from stentor.config.convert.voxlm import convert
 
-    (tmp_path / "voxlm-2b.yaml").write_text("model: {name: voxlm-2b}\noutput: {checkpoint_dir: ./checkpoints}\n")
-    converted = convert(tmp_path / "voxlm-2b.yaml")
-    [block] = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
-    lines = [line for line in block.splitlines() if line.startswith("stentor prepare words")]
-    assert lines == [line.strip().replace("--to ./", "--to ") for line in converted.notes[-1].splitlines()[1:]]
-    assert f"runs.d/{converted.name}.yaml" in block and f"checkpoints/{converted.name} " in block
+    (folder / "voxlm-2b.yaml").write_text("model: {name: voxlm-2b}\noutput: {checkpoint_dir: ./checkpoints}\n")
+    converted = convert(folder / "voxlm-2b.yaml")
+    (folder / "run.yaml").write_text(converted.text)
+    return converted, folder / "run.yaml"
+
+
+def test_the_commands_are_those_of_the_conversion(tmp_path):
+    converted, _ = converted_2b(tmp_path)
+    block, more, _ = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+    assert f"stentor train runs.d/{converted.name}.yaml\n" in block and f"checkpoints/{converted.name} " in block
+    assert "prepare run" in more and "stentor prepare" not in block
+
+
+def test_the_overrides_for_a_lack_of_memory_are_those_of_the_message(tmp_path):
+    from stentor.config.smaller_batches import halved
+
+    _, run = converted_2b(tmp_path)
+    assert f"`{' '.join(halved(load(run)))}`" in section("Troubleshooting")
 
 
 def test_old_word_times_become_a_manifest(tmp_path, monkeypatch, corpus):

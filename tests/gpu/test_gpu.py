@@ -181,7 +181,7 @@ def test_a_batch_that_does_not_fit_is_told_before_step_1(runs, device, capsys, m
         if device == "cuda":
             torch.cuda.set_per_process_memory_fraction(1.0)
     error = capsys.readouterr().err
-    assert "does not fit in memory" in error and "data.batch_tokens" in error
+    assert "does not fit in memory" in error and "add to the command: `data.batch_tokens=" in error
     assert not (runs.folder / "runs" / "oom" / "metrics.jsonl").exists() or not losses_of(runs.folder / "runs" / "oom")
 
 

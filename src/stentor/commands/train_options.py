@@ -1,11 +1,13 @@
-"""Options of verbs that make a model: `stentor train`, `improve` and `export`; and what comes before a training."""
+"""Options of verbs that make a model: `stentor train`, `improve`, `import` and `export`; what comes before training."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from stentor.commands.shared_options import FINISHED_MODEL, PARTS_PLUGINS
 from stentor.errors import ConfigError
-from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, command_line, verb
+from stentor.inference.declarations import REQUIRED, Argument, Flag, Option, command_line, verb, verb_group
+
+IMPORT = verb_group("import", "Import trained models of other systems.")
 
 
 @verb("train")
@@ -59,17 +61,19 @@ class TrainOptions:
         from stentor.engine.launch import launch, launched
 
         if not launched(self.processes):
-            prepare_run(steps, self.plugin)
+            with located(loaded.root, "prepare"):
+                prepare_run(steps, self.plugin)
         elif pending(steps):
             raise ConfigError(f"The launcher comes too early: `stentor prepare run {self.config}` first, once.")
         if not launched(self.processes) and self.processes > 1:
             return launch(self.processes, ["train", *command_line(self)])
         from stentor.commands.remote_run import local_run
         from stentor.commands.train import train as train_stages
+        from stentor.config.smaller_batches import advised
         from stentor.data.storage import as_path
 
         run_folder = as_path(loaded.config.output) / loaded.config.name
-        with located(loaded.root), local_run(run_folder) as folder:
+        with located(loaded.root), advised(loaded), local_run(run_folder) as folder:
             texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
             train_stages(stage_configs(loaded), folder, texts, resume_from=self.resume_from)
         return None
@@ -86,6 +90,15 @@ class ImproveOptions:
     more: int = Option("Number of additional rounds, whatever `rounds` and `patience` say.", 0, min=0)
     processes: int = Option("Processes of each training on this machine: one for each GPU.", 1, min=1)
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
+
+
+@verb("voxlm", "stentor.commands.export.voxlm:import_voxlm", group=IMPORT)
+@dataclass(kw_only=True)
+class ImportVoxLMOptions:
+    """Import a trained VoxLM model as an export, with the same function. Its word times are not imported."""
+
+    checkpoint: Path = Argument("VoxLM's model.pt, best.pt or best_phase2.pt, or the folder of a published model.")
+    to: Path = Option("Folder to write.", REQUIRED, output=True)
 
 
 @verb("export", "stentor.commands.export.export:export_model")

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from stentor.data.batch import Batch
 from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.engine import memory_estimate
-from stentor.errors import ConfigError
+from stentor.errors import BatchTooLarge
 
 if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def dry_run(trainer: Trainer) -> None:
     """Run the largest batch without changing the model, and log its memory and the estimate. On a GPU, also measure the
-    FLOPs per position for the metrics. Raises ConfigError if the batch does not fit into memory."""
+    FLOPs per position for the metrics. Raises BatchTooLarge if the batch does not fit into memory."""
     dataset, model = trainer.batch_dataset(), trainer.bundle.model
     items = trainer.batch_sampler.largest(rank=trainer.rank)
 
@@ -47,7 +47,7 @@ def dry_run(trainer: Trainer) -> None:
         if trainer.device.type == "cuda" and not trainer.train.compile:
             trainer.meter.flops_per_slot = _flops_per_position(trainer, read(1))
     except torch.OutOfMemoryError:
-        raise ConfigError(
+        raise BatchTooLarge(
             f"The largest batch ({size} of audio) does not fit in memory. Lower `data.batch_tokens` or "
             "`data.max_seconds` (and raise `train.accumulate` for the same batch size), or set "
             "`model.gradient_checkpointing: true`."

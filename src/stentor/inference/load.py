@@ -33,6 +33,8 @@ def load(path: str | Path, device: str = "auto") -> Model:
     families: dict[str, Any] = dict(Family.choices())
     family = next((known for known in families.values() if known.can_load(config)), None)
     if family is None:
+        if config.get("model_type") == "voxlm":
+            raise ConfigError(f"{folder} is a model of VoxLM: `stentor import voxlm {folder} --to FOLDER` first.")
         raise ConfigError(
             f"{folder / CONFIG} has model_type {config.get('model_type')!r}, which no known model family loads. Known "
             f"families: {', '.join(sorted(families))}. For a family of a plug-in, give --plugin."
@@ -89,7 +91,8 @@ def _export_folder(path: str | Path) -> Path:
             f"{folder} is neither a run folder nor an export folder: it has no {CONFIG}, export/ or checkpoints/."
         )
     if folder.exists():
-        raise ConfigError(f"{folder} is a file; a model is a run folder, an export folder or a Hub id.")
+        hint = " Import a checkpoint of VoxLM with `stentor import voxlm`." if folder.suffix == ".pt" else ""
+        raise ConfigError(f"{folder} is a file; a model is a run folder, an export folder or a Hub id.{hint}")
     if is_remote(folder):
         raise ConfigError(f"There is no model at {name_of(folder)}: check the bucket and the path.")
     if not HUB_ID.fullmatch(str(path)):

@@ -20,7 +20,7 @@ from stentor.errors import ConfigError, DataError, MissingData, require
 from stentor.sources.base import Source
 from stentor.sources.known_corpora import KNOWN, known_name, known_splits
 from stentor.sources.layouts import Parts
-from stentor.sources.lhotse_recipe import call, names, prepare, recipe
+from stentor.sources.lhotse_recipe import call, can_download, names, prepare, recipe
 from stentor.sources.manifest import split_utterances
 from stentor.text.languages import known_code
 
@@ -100,13 +100,8 @@ class Corpus(Source):
         """Advice: the files that the folder should hold, and whether they can be downloaded."""
         row = KNOWN.get(self._name)
         holds = f"The folder should hold {row.lies}." if row else "Give the folder of the unpacked corpus as `from`."
-        return holds + (" `download: true` fetches what is missing." if self._downloadable() else "")
-
-    def _downloadable(self) -> bool:
-        try:
-            return not self.download and bool(recipe("download", self._name))
-        except ConfigError:
-            return False
+        offered = not self.download and can_download(self._name)
+        return holds + (" `download: true` fetches what is missing." if offered else "")
 
     def _reader_options(self, reader: Callable[..., Parts]) -> dict[str, Any]:
         given = {"split": self.split, "empty": self.empty}
@@ -182,7 +177,10 @@ class Corpus(Source):
             arguments.setdefault("dataset_parts", [self.split])
         folder.mkdir(parents=True, exist_ok=True)
         first = "target_dir" if "target_dir" in parameters else next(iter(parameters))
-        got = call(download, {first: folder, **arguments})
+        try:
+            got = call(download, {first: folder, **arguments})
+        except DataError as error:
+            raise MissingData(f"{error}.", folder) from error
         return Path(got) if isinstance(got, str | Path) and Path(got).is_dir() else folder
 
     def _unpacked_elsewhere(self, folder: Path, split: str) -> bool:
@@ -243,7 +241,8 @@ class Corpus(Source):
         if len(matches) == 1:
             return matches[0]
         problem = f"fits {', '.join(matches)}" if matches else "is not there"
-        raise DataError(f"The part '{self.split}' of the corpus {self.name} {problem}; it has: {', '.join(parts)}.")
+        message = f"The part '{self.split}' of the corpus {self.name} {problem}; it has: {', '.join(parts)}."
+        raise DataError(message) if matches or self.from_ is None else MissingData(message, self.from_, self.split)
 
 
 def _in_one_file(cut: Cut | UnusableRecord) -> Cut | UnusableRecord:

@@ -92,6 +92,13 @@ def recipe(verb: str, name: str, others: tuple[str, ...] = ()) -> Callable[..., 
     raise ConfigError(f"There is no lhotse recipe for the corpus '{name}'; {hint}")
 
 
+def can_download(name: str) -> bool:
+    """Whether lhotse downloads a corpus."""
+    import lhotse.recipes
+
+    return f"download_{name}" in vars(lhotse.recipes)
+
+
 def call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call a recipe. Its warnings are logged, its bars not drawn unless on a terminal. Raises `DataError`."""
     quiet = contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.cut import Cut, cut_from_record
-from stentor.errors import ConfigError, DataError
+from stentor.errors import ConfigError, DataError, MissingData
 
 if TYPE_CHECKING:
     from stentor.data.cut import UnusableRecord
@@ -52,7 +52,7 @@ def librispeech(
             lines += [f"Fix: mkdir {root} && mv {' '.join(str(folder / name) for name in shown)} {root}/"]
         else:
             lines += ["Unpack the archives of https://www.openslr.org/12 there, or set `download: true`."]
-        raise DataError("\n".join(lines))
+        raise MissingData("\n".join(lines), folder)
     genders = _genders(root / "SPEAKERS.TXT")
     parts = sorted(path for path in root.iterdir() if path.is_dir())
     return {part.name: partial(_split, part, case == "lower", alignments, genders) for part in parts}

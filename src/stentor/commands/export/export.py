@@ -56,8 +56,7 @@ def export(model: str, to: Path, merge: bool, format: str, quantization: str | N
     if quantization is not None and "onnx" in formats:
         onnx_graphs.check_kind(quantization)
     source = find_export(model)
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ConfigError(f"{to} is not empty: choose another folder, so that nothing is overwritten.")
+    check_empty(to)
     if (source / "onnx_config.json").is_file() and (merge or formats != ["hf"]):
         raise ConfigError(f"{model} is an ONNX export already: copy it, or export the model that it was made from.")
     folders = {f: to if formats == [f] or f == "hf" else to / f for f in formats}
@@ -74,8 +73,14 @@ def export(model: str, to: Path, merge: bool, format: str, quantization: str | N
     return " ".join(sentences)
 
 
+def check_empty(to: Path) -> None:
+    """Raise ConfigError for a folder that holds something."""
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ConfigError(f"{to} is not empty: choose another folder, so that nothing is overwritten.")
+
+
 @contextmanager
-def _written(to: Path) -> Iterator[Path]:
+def written(to: Path) -> Iterator[Path]:
     """A folder to write into, whose files are moved into `to` at the end; after an error nothing of it is left. A copy
     that does something else is kept under another name: raises `Different`, with that name."""
     # In the folder that will hold it: the same disk, so that moving is renaming.
@@ -111,7 +116,7 @@ def _copy_facts(source: Path, to: Path) -> None:
 
 
 def _copy(model: str, source: Path, to: Path) -> str:
-    with _written(to) as folder:  # of ONNX, which has no losses to compare, the bytes are enough
+    with written(to) as folder:  # of ONNX, which has no losses to compare, the bytes are enough
         shutil.copytree(source, folder, dirs_exist_ok=True)
         files = [p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file()]
         _, other, failed = filecmp.cmpfiles(source, folder, files, shallow=False)
@@ -135,7 +140,7 @@ def _merge(model: str, source: Path, to: Path) -> str:
     """The whole model, adapters folded in."""
     loaded = load(model)
     bundle = loaded.bundle
-    with _written(to) as folder:
+    with written(to) as folder:
         bundle.family.save_merged(bundle, folder)
         _copy_facts(source, folder)
         if reason := not_comparable(loaded.task, bundle):
@@ -153,7 +158,7 @@ def _export_onnx(model: str, source: Path, to: Path, quantization: str | None) -
     require("voice", "The check of an ONNX export")
     loaded = load(model, "cpu")
     loaded.for_transcription()
-    with _written(to) as folder:
+    with written(to) as folder:
         loaded.bundle.family.save_onnx(loaded.bundle, folder)
         _copy_facts(source, folder)
         checked = str(onnx_graphs.compare(loaded, load(folder, "cpu"), clips(loaded)))
@@ -169,7 +174,7 @@ def _export_ct2(model: str, source: Path, to: Path, quantization: str | None) ->
     """Write and check what CTranslate2 runs; returns what was compared."""
     loaded = load(model, "cpu")
     loaded.for_transcription()
-    with _written(to) as folder:
+    with written(to) as folder:
         loaded.bundle.family.save_ct2(loaded.bundle, folder, quantization)
         _copy_facts(source, folder)
         reference = probe_model(loaded)

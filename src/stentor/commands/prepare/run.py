@@ -14,6 +14,7 @@ from typing import Any
 from stentor.commands.addresses import staged
 from stentor.commands.prepare_options import PREPARE, RunOptions
 from stentor.config.load import load
+from stentor.config.missing_data import located
 from stentor.config.prepare.base import Place, Preparation, options_of
 from stentor.inference.declarations import VERBS, refuse_missing
 from stentor.pipeline.executor import check_device
@@ -36,8 +37,10 @@ def listing(steps: Sequence[Preparation]) -> list[str]:
 
 def prepare_for_run(options: RunOptions) -> None:
     """Do the steps of a run file, and list them. Raises as `prepare_run` does."""
-    steps = load(options.config, options.overrides).config.prepare
-    prepare_run(steps, options.plugin, options.ray)
+    loaded = load(options.config, options.overrides)
+    steps = loaded.config.prepare
+    with located(loaded.root, "prepare"):
+        prepare_run(steps, options.plugin, options.ray)
     for line in listing(steps):
         print(line)
 

@@ -1,11 +1,10 @@
 """VoxLM's configs: a frozen Whisper encoder, a projector and a Qwen2 model with LoRA, trained on LibriSpeech."""
 
-import json
-import shlex
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stentor.config.convert.draft import Conversion, Converted, lora_globs, number, read, wrong
+from stentor.config.convert.draft import Conversion, Converted, items_of, lora_globs, node_of, number, read, wrong
 from stentor.config.document import Mistake, Mistakes, Node, Place
 
 _UNSUPPORTED = {
@@ -48,6 +47,18 @@ _STAGE_2 = {
     "training.phase2.warmup_steps": "schedule.warmup_steps",
 }
 """Keys of phase 2 and their counterparts in the second stage."""
+
+
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+_PHI_3 = dict.fromkeys(_PROJECTIONS[:3], "qkv_proj") | dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj")
+_RENAMED = {
+    r"phi-?[34](?!.*moe)": _PHI_3,
+    r"phi-?[12]|phi$": {"o_proj": "dense"},
+    r"opt": {"o_proj": "out_proj"},
+    r"pythia|gpt-?_?neox|bloom|falcon(?!-?(3|h))": dict.fromkeys(_PROJECTIONS[:3], "query_key_value")
+    | {"o_proj": "dense"},
+}
+"""Language models, by a pattern of their name, whose layers have other names than most: theirs for the usual ones."""
 
 
 class Variant(NamedTuple):
@@ -133,8 +144,8 @@ def _model(job: Conversion) -> float:
     """The section `model`; returns the sequence positions of the longest item."""
     job.put("model.type", "speech_llm")
     job.move("model.audio_encoder", "model.encoder.from", "openai/whisper-small")
-    # VoxLM pads every clip to 30 seconds.
-    job.put("model.encoder.window", "30s")
+    # VoxLM pads every clip to 30 seconds. Other encoders than Whisper have no such window.
+    job.put("model.encoder.window", "30s" if "whisper" in _kind(job.made("model.encoder.from")) else "natural")
     frames, factor = job.take("model.frame_rate"), job.take("model.downsample_factor")
     rate = number(frames, "model.frame_rate", 50) / number(factor, "model.downsample_factor", 4)
     job.put("model.projector", {"type": "conv", "rate": rate, "dropout": 0.1})
@@ -156,13 +167,40 @@ def _lora(job: Conversion) -> None:
     values = {ours: job.take(theirs) for theirs, ours in (_LORA | {targets: "targets"}).items()}
     if lora:
         job.put("model.lora", {"rank": 16, "alpha": 32, "dropout": 0.05})
+        names = values.pop("targets")
         for ours, node in values.items():
             if node is not None and node.value is not None:
-                job.put(f"model.lora.{ours}", lora_globs(node, targets) if ours == "targets" else node)
+                job.put(f"model.lora.{ours}", node)
+        job.put("model.lora.targets", _targets(job, names, targets))
     else:
         title = "LoRA is off (model.use_lora); its values:"
         job.comment_out(title, [(f"model.lora.{ours}", node) for ours, node in values.items()])
     job.put("model.freeze", ["encoder.*"] * frozen + ["llm.*"] * llm_frozen)
+    if (device := job.values.get("device.type")) is None or device.plain() != "cpu":
+        job.put("model.dtype", "bfloat16")  # of what is frozen, as VoxLM loads its language model on a GPU
+
+
+def _targets(job: Conversion, given: Node | None, key: str) -> Node | None:
+    """The adapted layers, by the names that they have in this language model. None: the usual ones."""
+    kind = _kind(job.made("model.llm.from"))
+    renamed = next((names for pattern, names in _RENAMED.items() if re.search(rf"(?<![a-z])({pattern})", kind)), {})
+    if given is None or given.value is None:
+        given = node_of(list(_PROJECTIONS), job.place) if renamed else None
+    if given is None:
+        return None
+    names = [str(name.value) for name in items_of(given, key, " of module names")]
+    fitting = list(dict.fromkeys(renamed.get(name, name) for name in names))
+    if fitting != names:
+        layers = f"{', '.join(fitting)}, as {job.made('model.llm.from')} names them"
+        job.notes.append(f"LoRA is on the layers {layers}; VoxLM looks for {', '.join(names)}.")
+    return lora_globs(node_of(fitting, given.place), key)
+
+
+def _kind(model: str) -> str:
+    """Return the `model_type` of a folder, otherwise the name, in lower case."""
+    file = Path(model) / "config.json"
+    found = re.search(r'"model_type": *"(.*?)"', file.read_text(encoding="utf-8")) if file.is_file() else None
+    return (found[1] if found else model).lower()
 
 
 def _data(job: Conversion, positions: float) -> dict[str, LibriSpeechPart]:
@@ -191,7 +229,7 @@ def _words(job: Conversion, positions: float, sources: dict[str, LibriSpeechPart
     heads = int(number(job.values.get("model.alignment_num_heads"), "model.alignment_num_heads", 8))
     if 128 % heads:  # a width of their own, where VoxLM's heads divide that of the language model
         job.put(f"{second}.model.aligner.width", -(-128 // heads) * heads)
-    manifests, commands = _timestamps(job, sources)
+    manifests = _prepare(job, sources)
     job.put(f"{second}.data.train", [])
     for key, manifest in manifests.items():
         job.put(f"{second}.data.{key}", {"type": "jsonl", "path": manifest})
@@ -207,33 +245,35 @@ def _words(job: Conversion, positions: float, sources: dict[str, LibriSpeechPart
     job.put(f"{second}.schedule", {"warmup_steps": None})
     job.put(f"{second}.train", {"epochs": 5, "accumulate": 1})
     job.move_each(_STAGE_2, f"{second}.")
-    job.comments += ["", "Stage 2 reads word times, which these commands write:", *(f"  {c}" for c in commands)]
     job.comments += ["", "The alignment module begins untrained. It may want a higher lr than the rest, in stage 2:"]
     job.comments += ['  optim.groups: [{params: ["aligner.*"], lr: 1.0e-3}]']
-    job.notes.append("stage 2 needs word times; make them first:\n  " + "\n  ".join(commands))
+    job.notes.append(
+        "`stentor train` with this file does everything: it downloads LibriSpeech where it is missing, makes the word "
+        "times of stage 2 (section `prepare`) and trains both stages."
+    )
 
 
-def _timestamps(job: Conversion, sources: dict[str, LibriSpeechPart]) -> tuple[dict[str, str], list[str]]:
-    """The manifest with the word times of each source, and the commands that write them."""
+def _prepare(job: Conversion, sources: dict[str, LibriSpeechPart]) -> dict[str, str]:
+    """The section `prepare`: the corpus and its word times. Returns the manifest with the times of each source."""
     timestamps = _plain(job.take("data.timestamps_dir") or "./data/timestamps")
     whisper = _plain(job.take("data.whisper_model") or "small")
     if "/" not in whisper:  # a name of the package openai-whisper, not a folder or Hub id
         whisper = f"openai/whisper-{'large-v3-turbo' if whisper == 'turbo' else whisper}"
     max_wer = number(job.take("data.max_wer"), "data.max_wer", 0.1)
     manifests = {key: f"{timestamps}/{_plain(source.split)}.jsonl" for key, source in sources.items()}
-    commands = []
-    for key, source in sources.items():
-        folder, split = (_quoted(_plain(value)) for value in source)
-        data = f"type=corpus,name=librispeech,from={folder},split={split},options.normalize_text=lower"
-        options = ["--to", manifests[key], "--engine", "whisper", "--model", whisper, "--max-wer", f"{max_wer:g}"]
-        commands.append(shlex.join(["stentor", "prepare", "words", data, *options]))
-    return manifests, commands
+    data = {path: job.made(f"data.{key}") for key, path in manifests.items()}
+    words = {"type": "words", "engine": "whisper", "model": whisper, "max_wer": max_wer}
+    if (device := job.made("train.device")) not in (None, "auto"):
+        words["device"] = device
+    steps = [
+        {key: source[key] for key in ("type", "name", "from", "split")}
+        | {"download": True, "to": f"{source['from']}/manifests"}
+        for source in data.values()
+    ]
+    steps += [words | {"to": path, "data": source} for path, source in data.items()]
+    job.put("prepare", steps)
+    return manifests
 
 
 def _plain(value: Any) -> str:
     return str(value.plain() if isinstance(value, Node) else value)
-
-
-def _quoted(value: str) -> str:
-    """A value in the command line's grammar of a data source."""
-    return json.dumps(value, ensure_ascii=False) if set(value) & set(",'\"[]{}#") else value

@@ -35,6 +35,8 @@ class Geometry:
     """Raw audio only: zero mean and unit variance for each clip."""
     window: int | None = None
     """Samples that every clip is padded to before the encoder. None: as long as the longest clip of the batch."""
+    whole_window: bool = False
+    """Keep the frames of the padding, which the language model then reads."""
     max_frames: int | None = None
     """Most frames that the encoder has positions for."""
 
@@ -57,6 +59,8 @@ class Geometry:
 
     def steps(self, samples: int) -> int:
         """Length of the encoder's input: log-mel frames or samples."""
+        if self.whole_window:
+            samples = self.window or samples
         if self.fixed_features is not None:
             return (samples + HOP // 2) // HOP
         return samples // HOP if self.kind == "mel" else samples
@@ -90,7 +94,8 @@ def geometry(
             mels=config.num_mel_bins,
             log_mel="fixed_whisper" if log_mel == "fixed" else "whisper",
             max_frames=config.max_source_positions,
-            window=2 * config.max_source_positions * HOP if window == "30s" else None,
+            window=2 * config.max_source_positions * HOP if window != "natural" else None,
+            whole_window=window == "30s_whole",
         )
     if log_mel is not None and kind != "parakeet_encoder":
         raise ConfigError(f"model.encoder.log_mel: {log_mel} is not for this encoder ({kind}, window {window}).")

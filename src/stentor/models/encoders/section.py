@@ -14,9 +14,10 @@ from stentor.section import ConfigConflict
 class EncoderSection(PretrainedSection):
     """The audio encoder: Whisper, wav2vec2, HuBERT, WavLM, UniSpeech, Data2Vec audio or Parakeet (FastConformer)."""
 
-    window: Literal["natural", "30s"] = "natural"
+    window: Literal["natural", "30s", "30s_whole"] = "natural"
     """Whisper only. `natural`: the encoder reads the clip at its own length. `30s`: the clip is padded with silence to
-    30 seconds, as in Whisper's pretraining. This is slower, and sometimes a little better with a frozen encoder."""
+    30 seconds, as in Whisper's pretraining. This is slower, and sometimes a little better with a frozen encoder.
+    `30s_whole`: the frames of the silence are kept too, as models imported from VoxLM read them."""
     log_mel: Literal["whisper", "parakeet", "fixed"] | None = None
     """Normalisation of the log-mel input. `parakeet` (Parakeet only): zero mean and unit variance of each band over the
     clip, which loses too much in clips well under a second. `whisper`: only a floor. `fixed`: the mean and deviation of

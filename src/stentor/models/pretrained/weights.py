@@ -173,6 +173,17 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return weights, adapters
 
 
+def weight_names(folder: Path) -> set[str]:
+    """Names of the weights of an export folder, without adapters."""
+    from safetensors import safe_open
+
+    names: set[str] = set()
+    for file in folder.glob("model*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            names |= set(tensors.keys())
+    return names
+
+
 def check_weights(weights: Iterable[tuple[str, Tensor]], origin: str) -> None:
     """Raises ConfigError for the first of the named weights that holds NaN or infinite values."""
     for name, tensor in weights:

@@ -15,7 +15,7 @@ from stentor.models.pretrained.load import load_pretrained, part_config, set_mem
 from stentor.models.pretrained.lora import adapt, base_name, is_adapter
 from stentor.models.pretrained.parts import initialise
 from stentor.models.pretrained.quantize import quantize
-from stentor.models.pretrained.weights import export_folder, load_adapters
+from stentor.models.pretrained.weights import export_folder, load_adapters, read_json, weight_names
 from stentor.models.speech_llm.config import SpeechLLM
 from stentor.models.speech_llm.delayed import DelayedSpeechLLM
 from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
@@ -26,14 +26,23 @@ from stentor.models.text.tokenizers import alphabet, made_tokenizer
 
 def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     """A model ready to train: bases loaded, tokenizer made, `init` applied, adapters added, parameters frozen."""
+    from transformers import AutoConfig
+
     _check_terms(family, requirements)
     texts = requirements.texts or (lambda: iter(()))
     encoder_config = part_config(family.encoder, "model.encoder")
     llm_config = part_config(family.llm, "model.llm")
     tokenizer_type = family.tokenizer.type if family.tokenizer else None
-    before = SpeechLLMProcessor.load(export_folder(family.init)) if family.init else None
-    # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
-    tokenizer = before.tokenizer if before and tokenizer_type else _tokenizer(family, texts)
+    folder = export_folder(family.init) if family.init else None
+    before = SpeechLLMProcessor.load(folder) if folder else None
+    loaded = weight_names(folder) if folder else set()
+    keeps = tokenizer_type is not None
+    if folder and family.llm.source and any(name.startswith("llm.") for name in loaded):
+        facts = read_json(folder / "config.json")
+        if keeps := facts["family"]["llm"]["from"] == family.llm.source:
+            llm_config = AutoConfig.for_model(**facts["llm_config"])
+    # What was made for an earlier model stays: its weights have a row for each token and character.
+    tokenizer = before.tokenizer if before and keeps else own_tokenizer(family, texts)
     ctc = None
     if family.ctc:
         ctc = before.ctc.units if before and before.ctc else alphabet(texts())
@@ -42,7 +51,7 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     processor = SpeechLLMProcessor(tokenizer, shape, stride, family.prompt, ctc, tokenizer_type, family.token_rate)
     if before is not None:
         processor.trained_speech = before.trained_speech
-    bundle = assemble(family, processor, encoder_config, llm_config)
+    bundle = assemble(family, processor, encoder_config, llm_config, loaded or None)
     adapters = initialise(bundle, Path(family.init)) if family.init else {}
     adapt(bundle.model, family.lora, family.freeze)
     if adapters:
@@ -201,7 +210,7 @@ def _frozen(name: str, globs: list[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
-def _tokenizer(family: SpeechLLM, texts: Any) -> Any:
+def own_tokenizer(family: SpeechLLM, texts: Any = None) -> Any:
     from transformers import AutoTokenizer
 
     if family.tokenizer is None:

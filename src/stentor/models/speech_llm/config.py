@@ -81,6 +81,10 @@ class PromptSection(Section):
     """Name the language of the audio in the prompt where it is known."""
     context: bool = True
     """Include the item's context (names and terms to expect) in the prompt where it has one."""
+    audio_start: str = "\n"
+    """Text between the prompt and the audio, such as a token that marks the start of audio."""
+    audio_end: str = "\n"
+    """Text between the audio and the transcript. Tokenizers made from the data mark this place with a token."""
     dropout: float = Field(0.1, ge=0, le=1)
     """Share of training items whose language is left out and, drawn independently, whose context is left out, so that
     the model also works without them."""

@@ -71,7 +71,7 @@ class SpeechLLMProcessor(EncoderInputs):
         self._start = [] if tokenizer_type else tokenizer("")["input_ids"][:1]
         if self._start == [self.eos_id] and tokenizer.bos_token_id != self.eos_id:
             self._start = []
-        self._after = [tokenizer.bos_token_id] if tokenizer_type else self.ids("\n")
+        self._after = [tokenizer.bos_token_id] if tokenizer_type else self.ids(prompt.audio_end)
 
     # Lengths, from metadata alone
 
@@ -104,7 +104,8 @@ class SpeechLLMProcessor(EncoderInputs):
             parts.append(f"Language: {language}.")
         if context and self.prompt.context:
             parts.append(f"Context: {context}")
-        return " ".join(parts) + "\n" if parts else ""
+        start = self.prompt.audio_start
+        return " ".join(parts) + start if parts or start.strip() else ""
 
     def prompt_ids(self) -> dict[str, list[int]]:
         """Token ids at the `start` of a sequence, before the words of the prompt, and `after` the audio."""

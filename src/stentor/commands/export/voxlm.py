@@ -1,0 +1,22 @@
+"""`stentor import voxlm`: a trained VoxLM model as an export."""
+
+from stentor.commands.export.export import check_empty, written
+from stentor.commands.train_options import ImportVoxLMOptions
+from stentor.config.yaml_writer import dump
+
+
+def import_voxlm(options: ImportVoxLMOptions) -> None:
+    """Write the export, and print what was left out and the section that trains it further. Raises ConfigError."""
+    from stentor.models.speech_llm.voxlm import imported, read
+
+    check_empty(options.to)
+    checkpoint = read(options.checkpoint)
+    bundle, left_out = imported(checkpoint)
+    with written(options.to) as folder:
+        bundle.family.save(bundle, bundle.model.state_dict(), folder)
+    print(f"Imported {checkpoint.file} to {options.to}.")
+    for what in left_out:
+        print(f"Not imported: {what}.")
+    section = bundle.family.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    section = {"type": bundle.family.type} | section | {"init": str(options.to)}
+    print(f"To train it further, start a run file with this section:\n{dump({'model': section})}", end="")

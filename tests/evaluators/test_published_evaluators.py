@@ -141,7 +141,8 @@ def test_weights_that_are_not_those(published, tmp_path):
     empty.mkdir()
     save_file({n: t for n, t in random_weights("utmos").items() if n.startswith("wav2vec2.")}, bare)
     for kind, source, message in (
-        ("wavlm_ecapa", pickle, r"may hold code, which is never loaded; docs/speak\.md"),
+        ("wavlm_ecapa", pickle, "is no file of weights alone"),
+        ("utmos", tmp_path / "gone.pth", "there is no file"),
         ("utmos", tmp_path / "gone.safetensors", "there is no file"),
         ("utmos", empty, "has no file"),
         ("wavlm_ecapa", published["utmos"], "is missing"),
@@ -152,20 +153,33 @@ def test_weights_that_are_not_those(published, tmp_path):
             evaluate_clips(evaluator(kind, source), clips(), 16000)
 
 
-def test_the_line_that_converts_a_file_of_torch(tmp_path, monkeypatch):
-    """The line of docs/speak.md turns the published files into ones that are read."""
-    import re
-    import shlex
-
-    guide = (Path(__file__).parents[2] / "docs" / "speak.md").read_text("utf-8")
-    (line,) = re.findall(r"^python -c .*torch\.load.*$", guide, re.M)
-    python, option, program, source, target = shlex.split(line)
-    assert (python, option) == ("python", "-c")
-    assert (source, target) == ("wavlm_large_finetune.pth", "wavlm_large_finetune.safetensors")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["-c", source, target])
-    weights = random_weights("utmos")
+def test_a_file_of_torch_is_written_as_safetensors_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("STENTOR_CACHE", str(tmp_path / "cache"))
+    weights, file = random_weights("utmos"), tmp_path / "utmos22_strong.pt"
     for content in (weights, {"model": weights, "epoch": 3}):
-        torch.save(content, source)
-        exec(program, {})
-        assert evaluate_clips(evaluator("utmos", Path(target)), clips(), 16000) == pytest.approx(SCORES, abs=2e-6)
+        torch.save(content, file)
+        assert evaluate_clips(evaluator("utmos", file), clips(), 16000) == pytest.approx(SCORES, abs=2e-6)
+        SpeechEvaluator.loaded.__globals__["_load_cached"].cache_clear()
+    assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 2, "another file, other tensors"
+
+
+class Code:
+    """Something that runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return (print, ("run",))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (Code(), "is no file of weights alone, so it is not read"),
+        ({"model": {"layer.weight": "no tensor"}}, r"more than tensors \('layer.weight'\)"),
+        ([torch.zeros(2)], "holds a list, no tensors by their names"),
+    ],
+)
+def test_a_file_of_torch_with_anything_else_is_refused(tmp_path, capsys, content, message):
+    torch.save(content, tmp_path / "finetune.pth")
+    with pytest.raises(ConfigError, match=message):
+        evaluate_clips(evaluator("wavlm_ecapa", tmp_path / "finetune.pth"), clips(), 16000)
+    assert capsys.readouterr().out == "", "no code ran"

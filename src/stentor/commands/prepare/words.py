@@ -179,8 +179,8 @@ class WordsSummary:
             )
             print(
                 f"stentor: warning: the model finds the text of {len(self.warned):,} of {self.num_timed:,} kept "
-                f"records unlikely, so their times may be wrong ({names}; more in {summary_path}).{advice} To train without "
-                "them, set `exclude: {alignment_warning: mismatch}` on the source.",
+                f"records unlikely, so their times may be wrong ({names}; more in {summary_path}).{advice} To train "
+                "without them, set `exclude: {alignment_warning: mismatch}` on the source.",
                 file=sys.stderr,
             )
 

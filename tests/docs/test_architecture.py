@@ -3,6 +3,7 @@
 import ast
 import functools
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sized

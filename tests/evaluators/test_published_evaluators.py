@@ -1,6 +1,5 @@
 """SIM-o and UTMOS beside the code that published them, on the same random weights."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from published_judges import random_weights
 from stentor.errors import ConfigError
 from stentor.metrics.speech import similarity
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 from tiny_configs import WAVE
-
-LAYOUTS = json.loads((Path(__file__).parent / "upstream_layouts.json").read_text("utf-8"))
 
 # What OmniVoice's ECAPA_TDNN_WAVLM gives for `clips()` with the weights of `random_weights`, its s3prl part standing on
 # UniSpeech's WavLM.py: the first numbers of each embedding, their norms, and F.cosine_similarity of the pairs.
@@ -31,22 +29,6 @@ SCORES = [1.0804449319839478, 1.0529967546463013, 1.5765215158462524]
 def clips() -> list[np.ndarray]:
     rng = np.random.default_rng(1)
     return [(0.1 * rng.standard_normal(n)).astype(np.float32) for n in (16000, 12345, 20001)]
-
-
-def random_weights(kind: str) -> dict[str, torch.Tensor]:
-    """Tensors by upstream's names, drawn in alphabetical order."""
-    rng = np.random.default_rng(0)
-    weights = {}
-    for name, shape in sorted(LAYOUTS[kind].items()):
-        value = rng.standard_normal(shape).astype(np.float32)
-        if name.endswith("running_var"):
-            value = 0.5 + np.abs(value)
-        elif len(shape) > 1:
-            value = 1.5 * value / np.sqrt(np.prod(shape[1:]))
-        else:
-            value = 0.3 * value + name.endswith("weight")
-        weights[name] = torch.from_numpy(np.asarray(value, np.float32))
-    return weights
 
 
 @pytest.fixture(scope="module")

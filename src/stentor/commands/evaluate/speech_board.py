@@ -80,7 +80,7 @@ def with_board(options: EvaluateOptions) -> EvaluateOptions:
 
 
 def fetched(options: EvaluateOptions) -> str:
-    """What `--fetch` has fetched, as text."""
+    """The list and the judges of a board with their places, as text."""
     return "\n".join((f"{options.board} is here:", options.data, *options.judge))
 
 

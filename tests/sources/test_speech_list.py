@@ -169,7 +169,7 @@ def test_errors_are_counted_against_the_transcripts(folder):
         list(parse_source(spec).cuts())
     listed.write_text('{"id": "u1", "text": "Mr. Brown", "scored_text": 3}\n')
     with pytest.raises(DataError, match=r"list\.jsonl:1: .*scored_text"):
-        list(parse_source(str(listed)).cuts())
+        list(parse_source(f"type=speech_list,path={listed}").cuts())
 
 
 def test_leading_folders_that_are_not_below_the_root_are_left_out(folder):

@@ -92,9 +92,9 @@ def answers(
     Raises ConfigError where the journal beside `--json` belongs to a command with other settings, and `Stopped`.
     """
     settings = {key: str(value) for key, value in vars(options).items() if key not in SCORING}
-    for name, folder in (("model files", options.model and find_export(options.model)), ("speech", options.audio_from)):
-        if folder is not None:
-            settings[name] = _digest(_file_facts, sorted(folder.iterdir()))
+    folder = options.audio_from if options.model is None else find_export(options.model)
+    assert folder is not None  # `check_options`
+    settings["files"] = _digest(_file_facts, sorted(folder.iterdir()))
     settings["records"] = _digest(record_from_cut, cuts)
     names = [worker.name([item]) for item in items]
     starts = range(0, len(items), group_size)

@@ -286,7 +286,7 @@ class WordsWorker(Worker):
             return UnusableRecord(cut.id, "not_voice", f"{cut.id} was not spoken by the built-in voice.")
         return self._record(cut, words)
 
-    def _record(self, cut: Cut, words: list[dict[str, Any]], facts: Record | None = None) -> Record:
+    def _record(self, cut: Cut, words: list[dict[str, Any]], facts: dict[str, Any] | None = None) -> Record:
         """The manifest record with its words and `facts` about them. Audio that is not a file becomes one, beside the
         manifest."""
         record = {key: value for key, value in record_from_cut(cut).items() if key not in COLUMNS}

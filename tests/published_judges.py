@@ -28,38 +28,23 @@ def random_weights(kind: str) -> dict[str, torch.Tensor]:
 def tiny_paraformer(folder: Path) -> Path:
     """A folder as sherpa-onnx reads it, of a network with Paraformer's inputs and outputs that hears 你好 in all."""
     import onnx
-    from onnx import TensorProto, helper
+    from onnx import parser
 
     tokens = ["<blank>", "<s>", "</s>", "你", "好", "<unk>"]
     (folder / "tokens.txt").write_text("".join(f"{t} {i}\n" for i, t in enumerate(tokens)), encoding="utf-8")
-    logits = np.eye(len(tokens), dtype=np.float32)[[3, 4]]
-    constants = {
-        "one": helper.make_tensor("one", TensorProto.FLOAT, [1, 2, len(tokens)], logits.ravel()),
-        "rest": helper.make_tensor("rest", TensorProto.INT64, [2], [2, len(tokens)]),
-        "two": helper.make_tensor("two", TensorProto.INT32, [1], [2]),
-    }
-    nodes = [
-        helper.make_node("Shape", ["speech_lengths"], ["batch"]),
-        helper.make_node("Concat", ["batch", "rest"], ["shape"], axis=0),
-        helper.make_node("Expand", ["one", "shape"], ["logits"]),
-        helper.make_node("Expand", ["two", "batch"], ["token_num"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "paraformer",
-        [
-            helper.make_tensor_value_info("speech", TensorProto.FLOAT, ["N", "T", 560]),
-            helper.make_tensor_value_info("speech_lengths", TensorProto.INT32, ["N"]),
-        ],
-        [
-            helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 2, len(tokens)]),
-            helper.make_tensor_value_info("token_num", TensorProto.INT32, ["N"]),
-        ],
-        list(constants.values()),
+    model = parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 13]>
+        paraformer (float[N, T, 560] speech, int32[N] speech_lengths) => (float[N, 2, 6] logits, int32[N] token_num)
+        <float[1, 2, 6] one = {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0}, int64[2] rest = {2, 6}, int32[1] two = {2}>
+        {
+            batch = Shape(speech_lengths)
+            shape = Concat<axis = 0>(batch, rest)
+            logits = Expand(one, shape)
+            token_num = Expand(two, batch)
+        }"""
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
     facts = {"vocab_size": len(tokens), "lfr_window_size": 7, "lfr_window_shift": 6, "model_type": "paraformer"}
     facts |= {"neg_mean": ",".join(["0"] * 560), "inv_stddev": ",".join(["1"] * 560)}
-    helper.set_model_props(model, {key: str(value) for key, value in facts.items()})
+    onnx.helper.set_model_props(model, {key: str(value) for key, value in facts.items()})
     onnx.save(model, folder / "model.onnx")
     return folder

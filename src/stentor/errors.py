@@ -34,6 +34,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "quantize": ("4-bit base weights and 8-bit Adam", ("bitsandbytes",)),
     "track": ("TensorBoard and Trackio", ("tensorboard", "trackio")),
     "wandb": ("Weights & Biases", ("wandb",)),
+    "gpu": ("utilisation of NVIDIA GPUs in metrics and reports", ("pynvml",)),
 }
 """Purpose of each extra of the package, and the modules that it installs."""
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -43,6 +43,7 @@ from stentor.tasks.transcribe import Transcribe
 
 if TYPE_CHECKING:
     from stentor.audio.features import HOP, WINDOW, WhisperMel
+    from stentor.commands.own_loop import batches, open_trainer, take_step
     from stentor.data.load_audio import load_audio
     from stentor.engine.trainer import Trainer
 
@@ -52,6 +53,9 @@ MODULES = {
     "WhisperMel": "stentor.audio.features",
     "load_audio": "stentor.data.load_audio",
     "Trainer": "stentor.engine.trainer",
+    "open_trainer": "stentor.commands.own_loop",
+    "batches": "stentor.commands.own_loop",
+    "take_step": "stentor.commands.own_loop",
 }
 """Modules of the names that are imported on first use, because these modules import torch or NumPy."""
 
@@ -105,6 +109,7 @@ __all__ = [
     "UnusableRecord",
     "WhisperMel",
     "at_peak",
+    "batches",
     "concurrent_segments",
     "ctc_frames",
     "ctc_log_probs",
@@ -112,7 +117,9 @@ __all__ = [
     "is_sharded",
     "load_audio",
     "mask_features",
+    "open_trainer",
     "pad_shortest",
+    "take_step",
     "text_log_probs",
 ]
 

@@ -19,6 +19,7 @@ STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 FLOORS = (
     "__main__",
     "cli",
+    "extend",
     "serve",
     "studio",
     "web",
@@ -28,7 +29,6 @@ FLOORS = (
     "report",
     "config",
     "callbacks",
-    "extend",
     "engine",
     "evaluators",
     "__init__",

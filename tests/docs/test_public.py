@@ -23,7 +23,7 @@ EXTEND = """
     Loss Prediction Processor Recognizer RecordError Reject SHORTEST Score Section Segment SequenceLoss SetStage Source
     Speaker SpecAugment SpeechEvaluator Stage StentorError Task TaskRequirements Trainer Transcribe UnusableRecord
     WINDOW WhisperMel at_peak concurrent_segments ctc_frames ctc_log_probs cut_from_record is_sharded load_audio
-    mask_features pad_shortest text_log_probs
+    batches mask_features open_trainer pad_shortest take_step text_log_probs
 """
 
 

@@ -30,6 +30,11 @@ def test_a_launcher_that_shards_the_model_itself_is_refused(name, monkeypatch):
         accelerator(Train())
 
 
+def test_sharding_in_one_process_names_the_option():
+    with pytest.raises(ConfigError, match=r"add `--processes N`"):
+        accelerator(Train(shard=True, device="cpu"))
+
+
 def test_a_run_folder_of_an_earlier_version_is_read():
     assert Train.model_validate({"deepspeed": None, "steps": 3}).steps == 3
 

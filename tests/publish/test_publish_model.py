@@ -208,6 +208,18 @@ def test_a_dry_run_writes_everything(run, hub, attempt, tmp_path, monkeypatch):
     assert not [r for r in hub.requests[asked:] if r.token]
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"), [("whisper", "has no adapters and is whole"), ("glmasr_lora", "adapters are folded in")]
+)
+def test_merge_says_whether_there_were_adapters(kind, says, attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[1] / "frozen")  # where the adapters name their base from
+    export = Path("exports") / kind / "export"
+    arguments = ["--merge", "--dry-run", tmp_path / "dry", "--card", tmp_path / "card.md"]
+    (tmp_path / "card.md").write_text("---\nlicense: mit\n---\n\n# A model\n")
+    code, output = attempt("publish", "model", export, *arguments)
+    assert code == 0 and says in output, output
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("merge", [[], ["--merge"]])
 def test_the_usage_code_runs(tiny, hub, here, tmp_path, corpus, merge):

@@ -142,24 +142,21 @@ class EvaluateOptions(GpuCluster):
         # What a task of the model does not use is refused when the model is known.
         refuse_unused(self, *((SPEECH_BOARD,) if spoken else ()), *((SPEAK, TASK) if way == TASK else (way,)))
         if spoken:
-            return self._speak_board()
+            from stentor.commands.evaluate.speech import check_options
+            from stentor.commands.evaluate.speech_board import with_board
+
+            if not self.fetch:
+                check_options(self)
+            options = with_board(self)
+            if self.fetch:
+                print("\n".join((f"{self.board} is here:", options.data, *options.judge)))
+                return None
+            return self._score(options)
         if self.model is None and way not in (TASK, AUDIO_FROM):
             raise ConfigError(f"{way} scores a model: name the MODEL.")
         if not self.data and way != BOARD:
             raise ConfigError("There is nothing to score on: give it with --data.")
         return self._score(self)
-
-    def _speak_board(self) -> int | None:
-        from stentor.commands.evaluate.speech import check_options
-        from stentor.commands.evaluate.speech_board import fetched, with_board
-
-        if not self.fetch:
-            check_options(self)
-        options = with_board(self)
-        if self.fetch:
-            print(fetched(options))
-            return None
-        return self._score(options)
 
     def _score(self, options: "EvaluateOptions") -> int | None:
         """Score by `options`: these, or these with what a board adds."""

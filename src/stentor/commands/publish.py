@@ -39,12 +39,14 @@ def publish_model(options: PublishModelOptions) -> str:
         if not options.merge:
             return build(folder)
         from stentor.commands.export.export import export
+        from stentor.inference.load import find_export
 
         # Beside the folder that takes its files, so that they can be linked.
         with tempfile.TemporaryDirectory(prefix=".stentor-merge-", dir=folder.resolve().parent) as parent:
             merged = Path(parent) / "export"
             check = export(options.model, merged, merge=True, format="hf").partition("; ")[2]  # without the folder
-            print(f"The adapters are folded in; {check}")
+            adapted = any(find_export(options.model).glob("adapter_*"))
+            print(f"{'The adapters are folded in' if adapted else 'The model has no adapters and is whole'}; {check}")
             return build(folder, merged)
 
     return _publish(options, "model", write, Path(options.model))

@@ -236,17 +236,9 @@ def is_finished(folder: Path, say: Callable[[str], None]) -> bool:
 def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score_first: bool) -> None:
     """Train one stage into `folder` and write its results. `score_first`: score the sets before step 1 where the config
     asks for it."""
-    setup = prepare(config, logger.say)
-    interpolate.check(config, setup)
-    trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
-    if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
-        trained_speech.measure(list(setup.train_data.cuts()))
-    backend = Backend(config.optim, config.train, setup, run.device)
-    trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
-    for line in summary(setup):
-        logger.say(line)
+    trainer = trainer_of(config, folder, run, logger)
     if score_first and wants_baseline(config):
-        trainer.at_start = partial(score_baseline, trainer, setup.eval_sets, logger.folder / BASELINE_FOLDER)
+        trainer.at_start = partial(score_baseline, trainer, trainer.setup.eval_sets, logger.folder / BASELINE_FOLDER)
     interpolate.save_start(trainer)
     trainer.fit()
 
@@ -264,6 +256,20 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, score
             f"The results could not be written to {folder} ({error}). Training is done and saved: make room and run "
             "the same command again."
         ) from error
+
+
+def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger) -> Trainer:
+    """Return the trainer of one stage, whose checkpoints are in `folder`."""
+    setup = prepare(config, logger.say)
+    interpolate.check(config, setup)
+    trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
+    if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
+        trained_speech.measure(list(setup.train_data.cuts()))
+    backend = Backend(config.optim, config.train, setup, run.device)
+    trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
+    for line in summary(setup):
+        logger.say(line)
+    return trainer
 
 
 def callbacks_of(config: Config) -> list[Callback]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
@@ -130,11 +129,6 @@ def check_shard_options(layers: Sequence[str], family: str) -> None:
         raise ConfigError(
             f"`train.shard` is set, but model family '{family}' names no layers to shard by: use "
             "`train.shard: false` (DDP)."
-        )
-    if not dist.is_initialized():
-        raise ConfigError(
-            "`train.shard` needs a process group: start with `accelerate launch -m stentor train ...` or torchrun, "
-            "or use `train.shard: false` in a single process."
         )
 
 

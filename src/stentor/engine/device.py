@@ -65,6 +65,11 @@ def accelerator(train: Train) -> Accelerator:
     chosen = Accelerator(cpu=api is None, mixed_precision="no" if precision == "fp32" else precision)
     if chosen.device.type != device:
         raise ConfigError(f"`train.device` is {device}, but Accelerate chooses {chosen.device.type} on this machine.")
+    if train.shard and not dist.is_initialized():
+        raise ConfigError(
+            "`train.shard` divides the model over processes, and this is one: add `--processes N` (one for each GPU), "
+            "start with torchrun, or set `train.shard: false`."
+        )
     return chosen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -188,13 +188,16 @@ class Trainer:
             dry_run(self)
         if self.at_start is not None and self.step == 0:
             self.at_start()
+        with contextlib.closing(self.open_loader()) as loader:
+            self._train_steps(loader)
+
+    def open_loader(self) -> Generator[MicroBatch, None, None]:
+        """Return this rank's micro-batches, from the position in the data on, without end."""
         epoch, batch_in_epoch, index = (self.progress.position[key] for key in ("epoch", "within", "index"))
         skip = self.progress.next_index - index
         planned = self.batch_sampler.shard(self.rank, self.world, skip, epoch, batch_in_epoch, index)
         data, pin_memory = self.config.data, self.device.type == "cuda"
-        loader = batches(self.batch_dataset(), planned, data.workers, data.prefetch, pin_memory)
-        with contextlib.closing(loader):
-            self._train_steps(loader)
+        return batches(self.batch_dataset(), planned, data.workers, data.prefetch, pin_memory)
 
     def _train_steps(self, loader: Iterator[MicroBatch]) -> None:
         self.model.train()

@@ -14,7 +14,7 @@ from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
 if TYPE_CHECKING:
     import numpy as np
 
-RATE, BATCH = 16000, 8
+RATE = 16000
 
 
 class Sherpa(SpeechEvaluator):
@@ -53,13 +53,12 @@ class Sherpa(SpeechEvaluator):
             recognizer = OfflineRecognizer.from_omnilingual_asr_ctc(model=str(networks[0]), **files)
 
         def transcribe(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[str]:
-            texts: list[str] = []
-            for start in range(0, len(audios), BATCH):
-                streams = [recognizer.create_stream() for _ in audios[start : start + BATCH]]
-                for stream, audio in zip(streams, audios[start:]):
-                    stream.accept_waveform(RATE, audio)
-                recognizer.decode_streams(streams)
-                texts += [stream.result.text.strip() for stream in streams]
+            texts = []
+            for audio in audios:
+                stream = recognizer.create_stream()
+                stream.accept_waveform(RATE, audio)
+                recognizer.decode_stream(stream)
+                texts.append(stream.result.text.strip())
             return texts
 
         return LoadedEvaluator(RATE, transcribe)

@@ -9,6 +9,7 @@ from stentor.data.storage_cache import local_folder
 from stentor.errors import ConfigError
 from stentor.inference.model import Model, read_object
 from stentor.models.base import Family
+from stentor.section import saved_in
 from stentor.tasks.base import Task
 from stentor.version import EXPORT_FORMAT, refuse_newer
 
@@ -36,7 +37,8 @@ def load(path: str | Path, device: str = "auto") -> Model:
             f"{folder / CONFIG} has model_type {config.get('model_type')!r}, which no known model family loads. Known "
             f"families: {', '.join(sorted(families))}. For a family of a plug-in, give --plugin."
         )
-    bundle = family.load(folder)
+    with saved_in(folder / CONFIG):
+        bundle = family.load(folder)
     bundle.model.to(torch_device).eval()
     if (codec := bundle.traits.codec) is not None:
         codec.to(str(torch_device))
@@ -45,7 +47,8 @@ def load(path: str | Path, device: str = "auto") -> Model:
     kind = family.tasks[0] if family.tasks and "transcribe" not in family.tasks else "transcribe"
     if bundle.traits.turns:
         kind = "who_said_what"
-    task: Task = Task.model_validate(training["task"] if training else {"type": kind})
+    with saved_in(folder / TRAINING_CONFIG):
+        task: Task = Task.model_validate(training["task"] if training else {"type": kind})
     return Model(str(path), bundle, task, folder, training)
 
 

@@ -10,6 +10,7 @@ from stentor.section.section import (
     alternatives,
     converts,
     field_docs,
+    saved_in,
     summary,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "alternatives",
     "converts",
     "field_docs",
+    "saved_in",
     "summary",
 ]

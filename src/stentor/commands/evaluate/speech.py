@@ -120,11 +120,7 @@ def evaluate(
     if options.ray is None:
         rank = dist.get_rank() if control.world > 1 else 0
         speech, own = SpeechRows(producer, evaluators, str(device.device), task), items[rank :: control.world]
-        if options.json is None:
-            rows = speech.rows(own)
-            computing, seconds = producer.computing, producer.seconds
-        else:
-            rows, computing, seconds = kept_rows(options, others, own, dropped, speech, rank)
+        rows, computing, seconds = kept_rows(options, others, own, dropped, speech, rank)
         rows = [row for part in control.gather(rows) for row in part]
         computing, seconds = control.sum([computing, seconds])
     else:

@@ -79,30 +79,22 @@ def with_board(options: EvaluateOptions) -> EvaluateOptions:
     return replace(options, data=_spec(data), judge=judged, normalizer=normalizer)
 
 
-def fetched(options: EvaluateOptions) -> str:
-    """The list and the judges of a board with their places, as text."""
-    return "\n".join((f"{options.board} is here:", options.data, *options.judge))
-
-
 def conditions(options: EvaluateOptions, scores: Mapping[str, Score], items: int) -> dict[str, Any] | None:
     """The figures of a board under the names that they are published by, with the judges and what differs; None without
     a board."""
     board = speech_boards().get(options.board or "")
     if board is None:
         return None
-    differs = [board.differs] if board.differs and options.recognizer is None else []
-    if options.recognizer is not None:
-        names = ", ".join(judge.name for judge in board.recognizers.values())
-        differs.append(f"Recogniser {options.recognizer} instead of {names}.")
-    if options.embedder is not None:
-        differs.append(f"Embedder {options.embedder} instead of that of SIM-o.")
-    if options.normalizer != board.normalizer:
-        differs.append(f"Normaliser {options.normalizer} instead of {board.normalizer}.")
-    if options.limit is not None or board.items not in (None, items):
-        whole = "all" if board.items is None else f"{board.items:,}"
-        differs.append(f"{items:,} items instead of {whole}.")
-    if missing := [title for name, title in board.reports.items() if name not in scores]:
-        differs.append(f"Not given: {', '.join(missing)}.")
+    recognizers, embedder = (", ".join(j.name for j in js) for js in (board.recognizers.values(), board.judges[:1]))
+    replaced = (
+        ("recogniser", options.recognizer, recognizers),
+        ("embedder", options.embedder, embedder),
+        ("normaliser", options.normalizer if options.normalizer != board.normalizer else None, board.normalizer),
+        ("number of items", f"{items:,}" if board.items not in (None, items) else options.limit, board.items or "all"),
+    )
+    differs = [f"{what} {here}, published {there}" for what, here, there in replaced if here is not None]
+    if board.differs and options.recognizer is None:
+        differs.append(board.differs)
     reports = {
         name: {"published_as": title, **scores[name].as_dict()}
         for name, title in board.reports.items()
@@ -119,7 +111,7 @@ def table(facts: Mapping[str, Any]) -> str:
     for name, score in facts["reports"].items():
         rows.append([score["published_as"], name, *(figure(name, score["value"]), interval(name, score) or "–")])
     lines = [f"{facts['title']}: judges {', '.join(facts['judges'])}; normaliser {facts['normalizer']}."]
-    lines += [*text_table(rows), *(f"Differs from the published figures: {text}" for text in facts["differs"])]
+    lines += [*text_table(rows), *(f"Differs from published figures: {text}" for text in facts["differs"])]
     return "".join(f"\n{line}" for line in lines)
 
 

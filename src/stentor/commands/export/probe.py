@@ -21,11 +21,13 @@ from stentor.data.seeding import rng
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
 from stentor.errors import StentorError, installed
+from stentor.inference.load import TRAINING_CONFIG
 from stentor.inference.model import Model
 from stentor.losses.base import Loss, expanded
 from stentor.metrics.format import figure, is_rate, label
 from stentor.metrics.wer import score
 from stentor.models.base import Bundle
+from stentor.section import saved_in
 from stentor.sources.base import Source
 from stentor.tasks.base import Task
 from stentor.tasks.speak.task import Speak
@@ -255,7 +257,8 @@ def losses_of(model: Model) -> dict[str, Loss]:
     if not terms and (model.training or model.task.scores_loss):
         losses = model.bundle.family.losses(model.task)
     else:
-        losses = {name: Loss.model_validate(section) for name, section in terms.items()}
+        with saved_in(model.folder / TRAINING_CONFIG):
+            losses = {name: Loss.model_validate(section) for name, section in terms.items()}
     model.task.requirements(losses)
     return expanded(losses, model.bundle.codebooks, model.bundle.traits.loss_parts)
 

@@ -48,10 +48,10 @@ def _download(endings: Sequence[str], name: str, options: dict[str, Any]) -> str
 
 
 def converted(files: Sequence[Path], where: str) -> Path:
-    """The tensors of files of torch, of which none is code, in one safetensors file of the cache, with the same names;
-    those below the key `model`, where there is one. Raises ConfigError."""
+    """The tensors of files of torch, of which no code is run, in one safetensors file of the cache, with the same names;
+    those below the key `model`, where there is one. Raises ConfigError for a file with anything else."""
+    import torch
     from safetensors.torch import save_file
-    from torch import Tensor
 
     stamp = "".join(f"-{file.stat().st_size}-{file.stat().st_mtime_ns}" for file in files)
     path = work_place("weights", files[0].resolve().with_name(f"{files[0].stem}{stamp}")).with_suffix(".safetensors")
@@ -59,47 +59,35 @@ def converted(files: Sequence[Path], where: str) -> Path:
         return path
     tensors: dict[str, Tensor] = {}
     for file in files:
-        content = pickled(file, where)
-        tensors |= content.get("model", content)
-    if wrong := [name for name, value in tensors.items() if not isinstance(value, Tensor)]:
-        raise ConfigError(
-            f"{where}: {files[0]} holds more than tensors ('{wrong[0]}'): it is not such a file of weights."
-        )
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # of many kinds: a damaged archive, a class, an old format
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(f"{where}: {file} is no file of weights alone, so it is not read ({reason}).") from None
+        named = content.get("model", content) if isinstance(content, dict) else None
+        if not isinstance(named, dict) or not all(isinstance(value, torch.Tensor) for value in named.values()):
+            raise ConfigError(f"{where}: {file} holds more than tensors by their names: it is no file of weights.")
+        tensors |= {name: tensor.clone() for name, tensor in named.items()}
     with atomic_path(path) as part:
-        save_file({name: tensor.clone() for name, tensor in tensors.items()}, part, metadata={"format": "pt"})
+        save_file(tensors, part, metadata={"format": "pt"})
     return path
 
 
-def pickled(path: Path, where: str) -> dict[str, Any]:
-    """The tensors and plain values of a file of torch. Raises ConfigError for one that holds anything else, such as
-    code."""
-    import torch
-
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of many kinds: a damaged archive, a class, an old format
-        reason = " ".join(str(error).split())[:200]
-        raise ConfigError(f"{where}: {path} is no file of weights alone, so it is not read ({reason}).") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{where}: {path} holds a {type(content).__name__}, no tensors by their names.")
-    return content
-
-
 def safe_folder(folder: Path, where: str) -> Path:
-    """A model's folder with weights in safetensors: itself, or for one with files of torch alone a copy in the cache
+    """A model's folder with weights in safetensors: itself, or for one with files of torch alone a folder in the cache
     with their tensors, and links to its other files."""
-    pickles = sorted(file for file in folder.glob("*") if file.suffix in PICKLES)
+    pickles = sorted(file for file in folder.iterdir() if file.suffix in PICKLES)
     if not pickles or any(folder.glob("*.safetensors")):
         return folder
     weights = converted(pickles, where)
     safe = weights.with_suffix("")
     safe.mkdir(exist_ok=True)
-    for file in folder.iterdir():
-        if file not in pickles and file.is_file() and ".index." not in file.name:
-            (safe / file.name).unlink(missing_ok=True)
-            (safe / file.name).symlink_to(file.absolute())
-    if not (safe / "model.safetensors").exists():
-        (safe / "model.safetensors").symlink_to(weights)
+    linked = {
+        file.name: file.absolute() for file in folder.iterdir() if file not in pickles and ".index." not in file.name
+    }
+    for name, file in (linked | {"model.safetensors": weights}).items():
+        (safe / name).unlink(missing_ok=True)
+        (safe / name).symlink_to(file)
     return safe
 
 

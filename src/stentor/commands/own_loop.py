@@ -1,0 +1,95 @@
+"""Training from Python: the trainer of a run file, for Stentor's loop (`trainer.fit()`) or for one of your own."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from stentor.commands.train import Run, arguments, finish, trainer_of
+from stentor.config.load import load, resolved, stage_configs
+from stentor.data.batch import Batch
+from stentor.engine import bad_records, state
+from stentor.engine.device import Communicator, accelerator
+from stentor.engine.optim import factor
+from stentor.engine.run_lock import run_lock
+from stentor.engine.run_logger import RunLogger
+from stentor.engine.trainer import Trainer
+from stentor.errors import ConfigError
+
+
+@contextlib.contextmanager
+def open_trainer(config: str | Path, overrides: Sequence[str] = ()) -> Iterator[Trainer]:
+    """Yield the trainer of a run file, with its model, data, losses and optimizer.
+
+    Call `trainer.fit()`, or loop over `batches(trainer)`. When the block ends without an error, the weights are scored
+    and exported into the run folder, as `stentor train` does.
+
+    Args:
+        config: the run file; it has no `stages:`.
+        overrides: such as `["optim.lr=3e-4"]`.
+
+    Raises ConfigError for an invalid file and for a run that is finished, and what `stentor train` raises.
+    """
+    loaded = load(Path(config), overrides)
+    if len(stage_configs(loaded)) > 1:
+        raise ConfigError(f"{config} has `stages:`: use `stentor train`, or one file for each stage.")
+    settings = loaded.config
+    folder = Path(settings.output) / settings.name
+    if (folder / "results.json").exists():
+        raise ConfigError(f"{folder} is finished: choose another `name`.")
+    device = accelerator(settings.train)
+    run = Run(folder, device, Communicator(device.num_processes), arguments())
+    with contextlib.ExitStack() as stack:
+        run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
+        logger = RunLogger(folder, device.is_main_process)
+        stack.callback(logger.close)
+        if device.is_main_process:
+            (folder / "config.yaml").write_text(loaded.text, encoding="utf-8")
+            (folder / "resolved.yaml").write_text(resolved(settings), encoding="utf-8")
+        trainer = trainer_of(settings, folder, run, logger)
+        yield trainer
+        if trainer.progress.step and state.latest_checkpoint(trainer) is None:
+            trainer.save()
+            state.wait_for_checkpoint(trainer)
+        finish(trainer, folder, run.command)
+
+
+def batches(trainer: Trainer) -> Iterator[Batch]:
+    """Yield training batches in the order of the run, from its newest checkpoint on, until `take_step` has done all
+    steps. Unreadable records are counted under `data.max_bad`.
+
+    Raises ConfigError in a group of processes, in which every process must make the same calls.
+    """
+    if trainer.world > 1:
+        raise ConfigError("A loop of your own runs in one process: use `trainer.fit()` in a group.")
+    if (folder := state.latest_checkpoint(trainer)) is not None:
+        state.load(trainer, folder)
+    trainer.model.train()
+    progress = trainer.progress
+    with contextlib.closing(trainer.open_loader()) as loader:
+        for planned, batch in loader:
+            if trainer.step >= trainer.total_steps:
+                return
+            progress.epoch, progress.next_index = planned.epoch, planned.index + 1
+            progress.position = {"epoch": planned.epoch, "within": planned.batch_in_epoch, "index": planned.index}
+            bad_records.count_unreadable(trainer, batch.dropped)
+            if batch.ids:
+                trainer.seed_micro_batch(planned.index)
+                yield batch
+
+
+def take_step(trainer: Trainer) -> float:
+    """Step the optimizer with the gradients so far: clipped, at the learning rate of the schedule, with EMA. Returns
+    the norm before clipping; an update that is not finite is skipped, and the norm says so."""
+    lr_factor = factor(trainer.config.schedule, trainer.step, trainer.total_steps) * trainer.plateau.factor
+    trainer.lr = trainer.config.optim.lr * lr_factor
+    norm = trainer.backend.optimizer_step(lr_factor, lambda: None)
+    trainer.progress.step += 1
+    if not math.isfinite(norm):
+        trainer.event("skipped_step", step=trainer.step)
+        trainer.say(f"Step {trainer.step}: a gradient was not finite; the update was skipped.")
+    elif trainer.ema is not None:
+        trainer.ema.update(trainer.step)
+    return norm

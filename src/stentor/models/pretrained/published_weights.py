@@ -48,7 +48,7 @@ def _download(endings: Sequence[str], name: str, options: dict[str, Any]) -> str
 
 
 def converted(files: Sequence[Path], where: str) -> Path:
-    """The tensors of files of torch, of which no code is run, in one safetensors file of the cache, with the same names;
+    """The tensors of files of torch, whose code is never run, in one safetensors file of the cache, by the same names;
     those below the key `model`, where there is one. Raises ConfigError for a file with anything else."""
     import torch
     from safetensors.torch import save_file

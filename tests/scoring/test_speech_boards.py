@@ -67,6 +67,7 @@ def figures(out: Path) -> dict:
     return {"eval": scores["eval"], "board": scores["board"]}
 
 
+@pytest.mark.long
 def test_a_board_from_the_hub_to_its_table_and_again_without_a_network(hub, published, model, copies, tmp_path, capsys):
     from huggingface_hub import HfApi
 

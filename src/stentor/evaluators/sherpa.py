@@ -36,6 +36,7 @@ class Sherpa(SpeechEvaluator):
 
     def load(self, device: str = "cpu") -> LoadedEvaluator:
         require("judges", "The recogniser sherpa_onnx")
+        import torch
         from sherpa_onnx import OfflineRecognizer
 
         from stentor.models.pretrained.load import load_pretrained
@@ -46,11 +47,12 @@ class Sherpa(SpeechEvaluator):
             raise ConfigError(
                 f"sherpa_onnx.from: {folder} does not hold both a file .onnx and tokens.txt: get it again."
             )
-        files = {"tokens": str(folder / "tokens.txt"), "provider": "cuda" if device.startswith("cuda") else "cpu"}
+        provider, threads = "cuda" if device.startswith("cuda") else "cpu", torch.get_num_threads()
+        settings: Any = {"tokens": str(folder / "tokens.txt"), "provider": provider, "num_threads": threads}
         if self.model == "paraformer":
-            recognizer = OfflineRecognizer.from_paraformer(paraformer=str(networks[0]), **files)
+            recognizer = OfflineRecognizer.from_paraformer(paraformer=str(networks[0]), **settings)
         else:
-            recognizer = OfflineRecognizer.from_omnilingual_asr_ctc(model=str(networks[0]), **files)
+            recognizer = OfflineRecognizer.from_omnilingual_asr_ctc(model=str(networks[0]), **settings)
 
         def transcribe(audios: Sequence[np.ndarray], languages: Sequence[str | None]) -> list[str]:
             texts = []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.callbacks.console import scores_text
-from stentor.commands.evaluate.on_cluster import predict_on_cluster
+from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
 from stentor.commands.evaluate.records import left_out, place_model, records, scored_as, task_of, write_figures
 from stentor.commands.evaluate.speech_board import conditions, table
 from stentor.commands.evaluate_options import TASK, EvaluateOptions
@@ -88,7 +90,7 @@ def _write(options: EvaluateOptions, figures: Mapping[str, Any], predictions: Se
     """Write the figures of `--json`; the answers so far are of no use any more."""
     assert options.json is not None
     write_figures(options.json, figures, map(vars, predictions))
-    for journal in options.json.parent.glob(f"{options.json.name}.part*"):
+    for journal in takewhile(Path.exists, (journal_path(options.json, rank) for rank in count())):
         remove_journal(journal)
 
 

@@ -99,7 +99,7 @@ def answers(
     names = [worker.name([item]) for item in items]
     starts = range(0, len(items), group_size)
     with tempfile.TemporaryDirectory() as scratch:
-        path = journal_path(options, rank) or Path(scratch) / "answers"
+        path = Path(scratch) / "answers" if options.json is None else journal_path(options.json, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         journal = Journal(path, settings)
         place = "nothing is kept without --json" if options.json is None else f"the answers are in {path}"
@@ -115,9 +115,9 @@ def answers(
         yield from journal.lines(names)
 
 
-def journal_path(options: EvaluateOptions, rank: int = 0) -> Path | None:
-    """The answers so far of an evaluation with `--json`, which are deleted when the scores are written."""
-    return None if options.json is None else options.json.with_name(f"{options.json.name}.part{rank or ''}")
+def journal_path(json: Path, rank: int = 0) -> Path:
+    """The answers so far of a process of an evaluation with `--json`, which are deleted when the scores are written."""
+    return json.with_name(f"{json.name}.part{rank or ''}")
 
 
 def _file_facts(file: Path) -> tuple[str, int, int]:

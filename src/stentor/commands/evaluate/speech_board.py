@@ -1,8 +1,10 @@
 """`stentor evaluate --board` for speech synthesis: the list and the judges of a published evaluation, from the Hub or
 from copies, and the conditions of its figures."""
 
+import gzip
 import json
 import tarfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -144,7 +146,7 @@ def unpacked(archive: Path) -> Path:
     try:
         with atomic_path(folder) as part, tarfile.open(archive) as tar:
             tar.extractall(part, filter="data")
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{archive} cannot be unpacked ({error}): get it again.") from None
     return folder
 

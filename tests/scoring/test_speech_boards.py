@@ -14,6 +14,7 @@ from stentor.audio.io import write
 from stentor.audio.synth import say
 from stentor.cli import main
 from stentor.commands.evaluate.speech_rows import SpeechRows
+from stentor.errors import ConfigError
 from stentor.sources.speech_boards import speech_boards
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 from stentor.text.protocols import NORMALIZERS
@@ -56,7 +57,7 @@ def published(tmp_path_factory, recognizer) -> Path:
 def copies(published, tmp_path, monkeypatch) -> Path:
     """The repositories as a folder COPIES/OWNER/NAME that a test may change."""
     monkeypatch.setenv("STENTOR_CACHE", str(tmp_path / "cache"))
-    shutil.copytree(published, tmp_path / "copies")
+    shutil.copytree(published, tmp_path / "copies", dirs_exist_ok=True)
     return tmp_path / "copies"
 
 
@@ -227,12 +228,38 @@ def test_each_language_has_its_recogniser(tmp_path):
     assert texts == ["zh 4000", "other 8000", "other 4000", "zh 4000"]
 
 
-def test_paraformer_runs_in_sherpa_onnx(tmp_path):
+@pytest.fixture
+def paraformer(tmp_path) -> Path:
+    """A folder of copies with Paraformer alone."""
     pytest.importorskip("sherpa_onnx", reason="needs the extra `judges`: pip install 'stentor[judges]'")
-    folder = tiny_paraformer(tmp_path)
-    judge = SpeechEvaluator.model_validate({"type": "sherpa_onnx", "from": str(folder)})
+    folder = tmp_path / "copies" / speech_boards()["seedtts_zh"].recognizers["other"].hub
+    folder.mkdir(parents=True)
+    return tiny_paraformer(folder)
+
+
+def test_paraformer_runs_in_sherpa_onnx(paraformer):
+    judge = SpeechEvaluator.model_validate({"type": "sherpa_onnx", "from": str(paraformer)})
     assert evaluate_clips(judge, [np.ones(16000, np.float32), np.ones(8000, np.float32)], 16000) == ["你好", "你好"]
-    (folder / "tokens.txt").unlink()
-    broken = SpeechEvaluator.model_validate({"type": "sherpa_onnx", "from": str(folder), "revision": "other"})
-    with pytest.raises(Exception, match=r"does not hold both a file \.onnx and tokens\.txt"):
+    (paraformer / "tokens.txt").unlink()
+    broken = SpeechEvaluator.model_validate({"type": "sherpa_onnx", "from": str(paraformer), "model": "omnilingual"})
+    with pytest.raises(ConfigError, match=r"does not hold both a file \.onnx and tokens\.txt"):
         evaluate_clips(broken, [np.ones(16000, np.float32)], 16000)
+
+
+def test_chinese_of_a_board_is_heard_by_paraformer(copies, paraformer, model, tmp_path):
+    with tarfile.open(copies / DATA / "seedtts_testset.tar.gz") as tar:
+        tar.extractall(copies / DATA / "minimax_multilingual_24", filter="data")
+    lines = [("zh1", "你好", "zh"), ("en1", "One.", "en"), ("zh2", "你好吗", "zh")]
+    prompt = {"ref_text": "one two", "ref_audio": "minimax_multilingual_24/seedtts_testset/en/prompt-wavs/p1.wav"}
+    rows = [{"id": name, "text": text, "language_id": code, **prompt} for name, text, code in lines]
+    listed = copies / DATA / "minimax_multilingual_24.jsonl"
+    listed.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("zh1", "en1", "zh2"):
+        write(tmp_path / "wavs" / f"{name}.wav", say("one two", "en-us").audio, RATE)
+    out = tmp_path / "minimax.json"
+    command = ["evaluate", "--audio-from", tmp_path / "wavs", "--board", "minimax", "--copies", copies, "--json", out]
+    assert main([str(part) for part in command]) == 0
+    scores = json.loads(out.read_text("utf-8"))
+    assert scores["by"]["language"]["zh"]["wer"]["value"] == 1 / 5, "你好 is heard in both"
+    assert list(scores["board"]["reports"]) == ["wer_macro", "similarity_macro"]
+    assert scores["board"]["reports"]["wer_macro"]["value"] == scores["eval"]["wer_macro"]["value"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stentor.callbacks.console import scores_text
@@ -90,7 +89,7 @@ def _write(options: EvaluateOptions, figures: Mapping[str, Any], predictions: Se
     """Write the figures of `--json`; the answers so far are of no use any more."""
     assert options.json is not None
     write_figures(options.json, figures, map(vars, predictions))
-    for journal in takewhile(Path.exists, (journal_path(options.json, rank) for rank in count())):
+    for journal in takewhile(lambda path: path.exists(), (journal_path(options.json, rank) for rank in count())):
         remove_journal(journal)
 
 

@@ -21,6 +21,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ct2": ("exports for CTranslate2 and faster-whisper", ("ctranslate2",)),
     "speak": ("numbers and dates in words (`--normalize`)", ("babel", "unicode_rbnf", "kaldifst", "py3langid")),
     "evaluate": ("scoring as the Open ASR Leaderboard does; simplified Chinese", ("opencc", "kaldialign", "num2words")),
+    "judges": ("recognisers of boards of speech synthesis (Paraformer)", ("sherpa_onnx",)),
     "studio": ("the studio and demos in the browser", ("gradio", "starlette", "anyio", "uvicorn")),
     "serve": (
         "the server",

@@ -1,6 +1,5 @@
 """SIM-o and UTMOS beside the code that published them, on the same random weights."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from published_judges import random_weights
 from stentor.errors import ConfigError
 from stentor.metrics.speech import similarity
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 from tiny_configs import WAVE
-
-LAYOUTS = json.loads((Path(__file__).parent / "upstream_layouts.json").read_text("utf-8"))
 
 # What OmniVoice's ECAPA_TDNN_WAVLM gives for `clips()` with the weights of `random_weights`, its s3prl part standing on
 # UniSpeech's WavLM.py: the first numbers of each embedding, their norms, and F.cosine_similarity of the pairs.
@@ -31,22 +29,6 @@ SCORES = [1.0804449319839478, 1.0529967546463013, 1.5765215158462524]
 def clips() -> list[np.ndarray]:
     rng = np.random.default_rng(1)
     return [(0.1 * rng.standard_normal(n)).astype(np.float32) for n in (16000, 12345, 20001)]
-
-
-def random_weights(kind: str) -> dict[str, torch.Tensor]:
-    """Tensors by upstream's names, drawn in alphabetical order."""
-    rng = np.random.default_rng(0)
-    weights = {}
-    for name, shape in sorted(LAYOUTS[kind].items()):
-        value = rng.standard_normal(shape).astype(np.float32)
-        if name.endswith("running_var"):
-            value = 0.5 + np.abs(value)
-        elif len(shape) > 1:
-            value = 1.5 * value / np.sqrt(np.prod(shape[1:]))
-        else:
-            value = 0.3 * value + name.endswith("weight")
-        weights[name] = torch.from_numpy(np.asarray(value, np.float32))
-    return weights
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +123,8 @@ def test_weights_that_are_not_those(published, tmp_path):
     empty.mkdir()
     save_file({n: t for n, t in random_weights("utmos").items() if n.startswith("wav2vec2.")}, bare)
     for kind, source, message in (
-        ("wavlm_ecapa", pickle, r"may hold code, which is never loaded; docs/speak\.md"),
+        ("wavlm_ecapa", pickle, "is no file of weights alone"),
+        ("utmos", tmp_path / "gone.pth", "there is no file"),
         ("utmos", tmp_path / "gone.safetensors", "there is no file"),
         ("utmos", empty, "has no file"),
         ("wavlm_ecapa", published["utmos"], "is missing"),
@@ -152,20 +135,33 @@ def test_weights_that_are_not_those(published, tmp_path):
             evaluate_clips(evaluator(kind, source), clips(), 16000)
 
 
-def test_the_line_that_converts_a_file_of_torch(tmp_path, monkeypatch):
-    """The line of docs/speak.md turns the published files into ones that are read."""
-    import re
-    import shlex
-
-    guide = (Path(__file__).parents[2] / "docs" / "speak.md").read_text("utf-8")
-    (line,) = re.findall(r"^python -c .*torch\.load.*$", guide, re.M)
-    python, option, program, source, target = shlex.split(line)
-    assert (python, option) == ("python", "-c")
-    assert (source, target) == ("wavlm_large_finetune.pth", "wavlm_large_finetune.safetensors")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["-c", source, target])
-    weights = random_weights("utmos")
+def test_a_file_of_torch_is_written_as_safetensors_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("STENTOR_CACHE", str(tmp_path / "cache"))
+    weights, file = random_weights("utmos"), tmp_path / "utmos22_strong.pt"
     for content in (weights, {"model": weights, "epoch": 3}):
-        torch.save(content, source)
-        exec(program, {})
-        assert evaluate_clips(evaluator("utmos", Path(target)), clips(), 16000) == pytest.approx(SCORES, abs=2e-6)
+        torch.save(content, file)
+        assert evaluate_clips(evaluator("utmos", file), clips(), 16000) == pytest.approx(SCORES, abs=2e-6)
+        SpeechEvaluator.loaded.__globals__["_load_cached"].cache_clear()
+    assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 2, "another file, other tensors"
+
+
+class Code:
+    """Something that runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return (print, ("run",))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (Code(), "is no file of weights alone, so it is not read"),
+        ({"model": {"layer.weight": "no tensor"}}, "holds more than tensors by their names"),
+        ([torch.zeros(2)], "holds more than tensors by their names"),
+    ],
+)
+def test_a_file_of_torch_with_anything_else_is_refused(tmp_path, capsys, content, message):
+    torch.save(content, tmp_path / "finetune.pth")
+    with pytest.raises(ConfigError, match=message):
+        evaluate_clips(evaluator("wavlm_ecapa", tmp_path / "finetune.pth"), clips(), 16000)
+    assert capsys.readouterr().out == "", "no code ran"

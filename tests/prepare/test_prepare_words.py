@@ -113,6 +113,52 @@ def test_max_wer_drops_what_the_model_hears_otherwise(corpus, timed, tmp_path):
     assert dropped["wer"]["first"][0].startswith("dev0: WER 100%: one / heard: ")
 
 
+@pytest.fixture
+def unlikely(monkeypatch):
+    """An engine that finds every text unlikely, and hears each as it is but for `one`; `six` it cannot place."""
+    from stentor.inference.align.base import Aligned, Word
+
+    class Doubtful:
+        rate = 16000
+
+        def align(self, clips, transcribe=False):
+            texts = [(clip.text, "nothing" if clip.text == "one" else clip.text) for clip in clips]
+            times = [[] if text == "six" else [Word(w, 0.0, 0.1, 0.0) for w in text.split()] for text, _ in texts]
+            found = zip(times, texts, strict=True)
+            return [Aligned(w, heard if transcribe else None, 9.8125, "mismatch") for w, (_, heard) in found]
+
+    monkeypatch.setattr("stentor.commands.prepare.words.open_aligner", lambda *arguments: Doubtful())
+
+
+def test_an_unlikely_text_is_kept_with_a_warning_and_the_users_limit_decides(corpus, timed, unlikely, tmp_path, capsys):
+    records = [r | {"text": text} for r, text in zip(placed(corpus, "dev.jsonl"), ("one", "two", "six", "four five"))]
+    limited, to = tmp_path / "limited.jsonl", tmp_path / "all.jsonl"
+    timed(written(tmp_path, records), limited, max_wer=0.5)
+    assert {k: v["count"] for k, v in summary(limited)["dropped"].items()} == {"wer": 1, "mismatch": 1}
+    kept = manifest(limited)
+    assert [r["text"] for r in kept] == ["two", "four five"]
+    facts = [{key: r[key] for key in r if key.startswith("alignment_")} for r in kept]
+    assert facts == [{"alignment_cost": 9.8125, "alignment_wer": 0.0, "alignment_warning": "mismatch"}] * 2
+    assert summary(limited)["warnings"]["mismatch"]["count"] == 2
+    printed = capsys.readouterr()
+    assert "warned: mismatch          2  kept: the model finds the text unlikely" in printed.out
+    assert "the text of 2 of 2 kept records unlikely" in printed.err and "--max-wer" not in printed.err
+    # Without a limit, only what has no times at all is dropped, and the warning names the option.
+    timed(tmp_path / "data.jsonl", to)
+    assert [r["text"] for r in manifest(to)] == ["one", "two", "four five"]
+    assert "give --max-wer 0.3" in capsys.readouterr().err
+    from stentor.config.load import parse_source
+
+    assert list(parse_source(f"{to},exclude={{alignment_warning: mismatch}}").cuts()) == []
+
+
+def test_what_an_earlier_pass_found_is_not_kept(corpus, timed, tmp_path):
+    old = {"alignment_cost": 9.0, "alignment_wer": 1.0, "alignment_warning": "mismatch"}
+    timed(written(tmp_path, [r | old for r in placed(corpus, "dev.jsonl")]), tmp_path / "a.jsonl")
+    for record in manifest(tmp_path / "a.jsonl"):
+        assert record["alignment_cost"] != 9.0 and not {"alignment_wer", "alignment_warning"} & record.keys()
+
+
 def test_broken_audio_ends_in_exit_code_3_after_the_rest_is_done(corpus, ctc_model, tmp_path, attempt):
     good = [r | {"duration": soundfile.info(r["audio_path"]).duration} for r in placed(corpus, "dev.jsonl")]
     (tmp_path / "broken.wav").write_bytes(b"RIFF no audio")

@@ -231,13 +231,17 @@ def test_recordings_are_scored_whole():
 @pytest.mark.parametrize(
     ("more", "code", "message"),
     [
-        (["--board", "german"], 2, "there is no board 'german'; known are: english, multilingual, long_form."),
+        (
+            ["--board", "german"],
+            2,
+            "there is no board 'german'; known are: english, multilingual, long_form, seedtts_en",
+        ),
         (["--board", "english:ami"], 2, "english has no set 'ami'; it has: ami_cleaned,"),
         (["--board", "english", "--task", "words"], 2, "--task is for the task of a model, not for --board"),
         (["--board", "english", "--scoring", "open_asr"], 2, "--scoring is for the task of a model, not for --board"),
         (["--board", "english:spgispeech"], 3, "spgispeech"),
         (["--data", "x.jsonl", "--scoring", "sclite"], 2, "there is no such scoring; known are: levenshtein,"),
-        (["--data", "x.jsonl", "--limit", "3"], 2, "--limit is for --board, not for the task of a model"),
+        (["--data", "x.jsonl", "--limit", "3"], 2, "--limit is for --board and --board of speech synthesis, not for"),
         ([], 2, "give it with --data"),
     ],
 )

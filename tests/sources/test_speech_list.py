@@ -10,6 +10,7 @@ from stentor.audio.io import write
 from stentor.config.load import parse_source
 from stentor.data.cut import field_of, language_of, speaker_of, text_of
 from stentor.errors import DataError
+from stentor.sources.speech_list import SCORED_TEXT
 
 
 @pytest.fixture
@@ -151,3 +152,32 @@ def test_folders_of_ones_home(folder, monkeypatch):
     (folder / "english.txt").write_text("english_male|One two.\n")
     source = parse_source(f"type=speech_list,format=minimax,path={folder / 'english.txt'},audio_root=~/speaker")
     assert field_of(next(iter(source.cuts())), "reference") == str(folder / "speaker/english/english_male/em.wav")
+
+
+def test_errors_are_counted_against_the_transcripts(folder):
+    listed, heard = folder / "list.jsonl", folder / "transcripts.jsonl"
+    listed.write_text('{"id": "u1", "text": "Mr. Brown"}\n{"id": "u2", "text": "No. 2"}\n')
+    heard.write_text('{"id": "u2", "text": "number two"}\n\n{"id": "u1", "text": "mister brown"}\n')
+    spec = f"type=speech_list,path={listed},transcripts={heard}"
+    cuts = list(parse_source(spec).cuts())
+    assert [(text_of(cut), field_of(cut, SCORED_TEXT)) for cut in cuts] == [
+        ("Mr. Brown", "mister brown"),
+        ("No. 2", "number two"),
+    ]
+    heard.write_text('{"id": "u1", "text": "mister brown"}\n')
+    with pytest.raises(DataError, match=r"list\.jsonl:2: .*transcripts\.jsonl has no text of the id 'u2'"):
+        list(parse_source(spec).cuts())
+    listed.write_text('{"id": "u1", "text": "Mr. Brown", "scored_text": 3}\n')
+    with pytest.raises(DataError, match=r"list\.jsonl:1: .*scored_text"):
+        list(parse_source(f"type=speech_list,path={listed}").cuts())
+
+
+def test_leading_folders_that_are_not_below_the_root_are_left_out(folder):
+    (folder / "lists").mkdir()
+    listed = folder / "lists" / "list.jsonl"
+    listed.write_text('{"id": "u1", "text": "one", "ref_audio": "download/sets/zh/prompt-wavs/p1.wav"}\n')
+    (cut,) = parse_source(f"type=speech_list,path={listed},audio_root={folder}").cuts()
+    assert field_of(cut, "reference") == str(folder / "zh" / "prompt-wavs" / "p1.wav")
+    listed.write_text('{"id": "u1", "text": "one", "ref_audio": "download/sets/gone.wav"}\n')
+    with pytest.raises(DataError, match=r"list\.jsonl:1: the reference .*/download/sets/gone\.wav does not exist"):
+        list(parse_source(f"type=speech_list,path={listed},audio_root={folder}").cuts())

@@ -13,6 +13,7 @@ from stentor.pipeline.options import RAY, WORKERS, GpuCluster
 TASK, SPEAK = "the task of a model", "the task speak"
 BOARD, TUNE, STREAM, DIARIZER, AUDIO_FROM = "--board", "--tune", "--stream", "--diarizer", "--audio-from"
 """Ways of scoring: `refuse_unused` names them."""
+SPEECH_BOARD = "--board of speech synthesis"
 FUNCTIONS = {
     TASK: ("command", "evaluate"),
     AUDIO_FROM: ("command", "evaluate"),
@@ -25,7 +26,7 @@ FUNCTIONS = {
 OF_SPEAKERS, OF_STREAMS = "Speaker diarization", "Streaming"
 """Headings in the help."""
 
-BOARDS: dict[str, Any] = {"panel": "Transcription: leaderboards", "ways": (BOARD,)}
+BOARDS: dict[str, Any] = {"panel": "Boards", "ways": (BOARD, SPEECH_BOARD)}
 SPEECH: dict[str, Any] = {"panel": "Speech synthesis", "ways": (SPEAK,)}
 JUDGES: dict[str, Any] = {"panel": "Speech synthesis", "ways": (SPEAK, AUDIO_FROM)}
 
@@ -47,10 +48,18 @@ class EvaluateOptions(GpuCluster):
     )
     board: str | None = Option(
         "Instead of --data: a board of the Open ASR Leaderboard (english, multilingual, long_form), or sets of it "
-        "as BOARD:SET,SET.",
-        panel="Transcription: leaderboards",
+        "as BOARD:SET,SET; or a board of speech synthesis with its list and judges (seedtts_en, seedtts_zh, "
+        "librispeech_pc, minimax, fleurs).",
+        panel="Boards",
     )
-    copies: Path | None = Option("With --board: folder with copies of its data sets, as COPIES/OWNER/NAME.", **BOARDS)
+    copies: Path | None = Option(
+        "With --board: folder with copies of its data sets and judges, as COPIES/OWNER/NAME.", **BOARDS
+    )
+    fetch: bool = Flag(
+        "With --board for speech synthesis: fetch its list and judges, into the folder of --copies if given, and stop.",
+        panel="Boards",
+        ways=(SPEECH_BOARD,),
+    )
     limit: int | None = Option("With --board: use only this many recordings of each set, for a trial.", min=1, **BOARDS)
     json: Path | None = Option("Write the scores to this file, and predictions next to it.", output=True)
     batch_tokens: int = Option("Most sequence positions in a batch.", 2000, min=1, ways=(TASK, BOARD, STREAM))
@@ -101,9 +110,24 @@ class EvaluateOptions(GpuCluster):
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
 
     @property
+    def speaks_board(self) -> bool:
+        """Whether the board is one of speech synthesis: the task `speak`, with its list and judges. Raises ConfigError
+        for a board that is not known."""
+        from stentor.sources.open_asr import boards
+        from stentor.sources.speech_boards import speech_boards
+
+        name = (self.board or "").partition(":")[0]
+        known = [*boards(), *speech_boards()] if name else [name]
+        if name not in known:
+            raise ConfigError(f"--board {self.board}: there is no board '{name}'; known are: {', '.join(known)}.")
+        if name in speech_boards() and name != self.board:
+            raise ConfigError(f"--board {self.board}: {name} is one list without parts: leave out what follows it.")
+        return name in speech_boards()
+
+    @property
     def way(self) -> str:
         """The way of scoring. Raises ConfigError where two of them are asked for."""
-        names = {field.name for field, _ in given(self)}
+        names = {field.name for field, _ in given(self)} - ({"board"} if self.speaks_board else set())
         chosen = [way for way in (BOARD, TUNE, STREAM, DIARIZER, AUDIO_FROM) if way[2:].replace("-", "_") in names]
         if chosen == [STREAM, DIARIZER]:
             return STREAM
@@ -114,13 +138,29 @@ class EvaluateOptions(GpuCluster):
     def __call__(self) -> int | None:
         """Score in the way that the options choose, and print the scores. Raises ConfigError for options that do not go
         together, or are not for this way."""
-        way = self.way
+        way, spoken = self.way, self.speaks_board
         # What a task of the model does not use is refused when the model is known.
-        refuse_unused(self, *((SPEAK, TASK) if way == TASK else (way,)))
+        refuse_unused(self, *((SPEECH_BOARD,) if spoken else ()), *((SPEAK, TASK) if way == TASK else (way,)))
+        if spoken:
+            from stentor.commands.evaluate.speech import check_options
+            from stentor.commands.evaluate.speech_board import with_board
+
+            if not self.fetch:
+                check_options(self)
+            options = with_board(self)
+            if self.fetch:
+                print("\n".join((f"{self.board} is here:", options.data, *options.judge)))
+                return None
+            return self._score(options)
         if self.model is None and way not in (TASK, AUDIO_FROM):
             raise ConfigError(f"{way} scores a model: name the MODEL.")
         if not self.data and way != BOARD:
             raise ConfigError("There is nothing to score on: give it with --data.")
+        return self._score(self)
+
+    def _score(self, options: "EvaluateOptions") -> int | None:
+        """Score by `options`: these, or these with what a board adds."""
+        way = self.way
         if way in (TASK, AUDIO_FROM):
             from stentor.engine.launch import launch, launched
 
@@ -129,5 +169,5 @@ class EvaluateOptions(GpuCluster):
             if not launched(self.processes) and self.processes > 1:
                 return launch(self.processes, ["evaluate", *command_line(self)])
         module, function = FUNCTIONS[way]
-        print(vars(importlib.import_module(f"stentor.commands.evaluate.{module}"))[function](self))
+        print(vars(importlib.import_module(f"stentor.commands.evaluate.{module}"))[function](options))
         return None

@@ -27,8 +27,8 @@ class Utmos(SpeechEvaluator):
 
     type: Literal["utmos"] = "utmos"
     source: str = Field(alias="from")
-    """File, folder or Hub id of `utmos22_strong` in safetensors, with the tensor names of the published .pt
-    (docs/speak.md shows how to convert it), or an ONNX network from float32 [1, samples] to a number."""
+    """File, folder or Hub id of `utmos22_strong`, in safetensors or the published .pt, or an ONNX network from float32
+    [1, samples] to a number."""
     revision: str | None = None
     """Branch, tag or commit of the Hub id. Null: the newest."""
 

@@ -21,8 +21,11 @@ AUDIO_NAMES = ("audio", "speech", "wav", "flac", "mp3", "opus", "ogg", "audio_pa
 
 PARTS = 64
 """A stream of fewer files is read by groups of rows, where its format has such; of more, that would open too many."""
-LIBRARIES = ("datasets", "huggingface_hub", "fsspec", "aiohttp", "httpx", "pyarrow")
+LIBRARIES = ("datasets", "huggingface_hub", "fsspec", "aiohttp", "httpx", "httpx2", "pyarrow")
 """Packages whose own exceptions mean that the data set cannot be loaded."""
+AWAY = {"OfflineModeIsEnabled", "ConnectionError", "ConnectTimeout", "ConnectError", "TransportError"}
+AWAY |= {"LocalEntryNotFoundError"}
+"""Exceptions that mean that the Hub was not reached."""
 
 
 @dataclass
@@ -273,8 +276,8 @@ def _explanation(error: Exception, name: str, config: str | None, revision: str 
     if "builderconfig" in low or "config name is missing" in low:
         problem = f"has no config '{config}'" if config else "has several configs"
         return f"The data set {name} {problem}: set `config` to one of {', '.join(_bracketed(message))}."
-    away = ("OfflineModeIsEnabled", "ConnectionError", "ConnectTimeout", "ConnectError", "LocalEntryNotFoundError")
-    if kind in away or any(f"{name}: " in message for name in away):  # some errors only quote them
+    raised = {base.__name__ for base in type(error).__mro__}
+    if raised & AWAY or any(f"{name}: " in message for name in AWAY):  # some errors only quote them
         return (
             f"The data set {name} could not be reached on the Hub and is not in the cache: check the network "
             "(and that HF_HUB_OFFLINE is not set), or give a local folder as `name`."

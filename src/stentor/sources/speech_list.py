@@ -31,6 +31,8 @@ TEXT_KEYS = {
     *("speaker", "voice", "instruct", "duration", "speed"),
 }
 """Keys that JSON lines may have, besides those of a reference and its recording."""
+SCORED_TEXT = "scored_text"
+"""Key of the text that errors are counted against, where it is not the one that is spoken."""
 PROTOCOLS = {"seedtts": "seed_tts", **{name: name for name in NORMALIZERS}}
 """Beginnings of the names of OmniVoice's lists, or formats: the normaliser that their error rates are published in."""
 
@@ -95,10 +97,14 @@ class SpeechList(Source):
     `utt|text|prompt_wav`, or `utt|text`. `tsv`: the first of these with tabs. `minimax`: `speaker|text`.
     `librispeech_pc`: prompt, seconds, text, utterance, seconds, text, with tabs. `jsonl`: objects with `text` and `id`,
     `reference` (or `ref_audio`), `reference_text` (or `ref_text`), `language` (or `language_id`), `instruct`, `voice`
-    (a saved one), `duration`, `speed`, `audio_path`. Auto: by the first line."""
+    (a saved one), `duration`, `speed`, `audio_path`, `scored_text`. Auto: by the first line."""
     audio_root: StoragePath | None = None
     """Folder that relative paths start from: for LibriSpeech-PC, LibriSpeech's `test-clean`; for MiniMax, `speaker`.
-    Null: the list's own folder, or the working directory; for MiniMax `../speaker`."""
+    Leading folders of a path that are not there are left out. Null: the list's own folder, or the working directory;
+    for MiniMax `../speaker`."""
+    transcripts: StoragePath | None = None
+    """JSON lines with `id` and `text`: what errors are counted against, where it is not the spoken text, such as
+    OmniVoice's transcripts of LibriSpeech-PC."""
 
     _voices: dict[str, tuple[str, str | None]] | None = None
 
@@ -134,6 +140,7 @@ class SpeechList(Source):
         layout, path = self.layout(), self.path.expanduser()
         problems: list[str] = []
         lines_of: dict[str, int] = {}
+        transcripts = None if self.transcripts is None else self._transcripts(self.transcripts.expanduser())
         with open_text(path) as lines:
             for number, line in lines.numbered():
                 if isinstance(line, str) and not line.strip():
@@ -143,6 +150,10 @@ class SpeechList(Source):
                     cut = self._cut(self._fields(line, layout, number, where), number, where)
                     if (first := lines_of.setdefault(cut.id, number)) != number:
                         raise DataError(f"{where}: the id '{cut.id}' was already given in line {first}.")
+                    if transcripts is not None:
+                        if cut.id not in transcripts:
+                            raise DataError(f"{where}: {self.transcripts} has no text of the id '{cut.id}'.")
+                        cut.custom = {**(cut.custom or {}), SCORED_TEXT: transcripts[cut.id]}
                 except DataError as error:
                     problems.append(str(error))
                     if len(problems) == MAX_PROBLEMS:
@@ -152,6 +163,16 @@ class SpeechList(Source):
         raise_problems(str(path), problems)
         if not lines_of:
             raise DataError(f"{path} holds no texts.")
+
+    def _transcripts(self, path: Path) -> dict[str, str]:
+        texts: dict[str, str] = {}
+        with open_text(path) as lines:
+            for number, line in lines.numbered():
+                if isinstance(line, RecordError) or line.strip():
+                    record = parse_object(line, f"{path}:{number}")
+                    check_text_fields(record, f"{path}:{number}", ("id", "text"))
+                    texts[str(record.get("id"))] = record.get("text") or ""
+        return texts
 
     def _fields(self, line: str | RecordError, layout: str, number: int, where: str) -> dict[str, Any]:
         """The fields of a line, by the names of a manifest. Raises DataError."""
@@ -185,7 +206,8 @@ class SpeechList(Source):
     def _cut(self, record: dict[str, Any], number: int, where: str) -> Cut:
         from lhotse import MonoCut, SupervisionSegment
 
-        check_text_fields(record, where, ("reference", "reference_text", "audio_path", "voice", "instruct"))
+        texts = ("reference", "reference_text", "audio_path", "voice", "instruct", SCORED_TEXT)
+        check_text_fields(record, where, texts)
         for key in ("duration", "speed"):
             if not (type(value := record.get(key, 1)) in (int, float) and 0 < value < float("inf")):
                 raise DataError(f"{where}: `{key}` must be a number above 0, got {value!r}.")
@@ -212,7 +234,10 @@ class SpeechList(Source):
 
     def _path(self, written: str) -> Path:
         if self.audio_root is not None:
-            return join(self.audio_root.expanduser(), written)
+            whole = join(self.audio_root.expanduser(), written)
+            parts = Path(written).parts
+            ends = (join(self.audio_root.expanduser(), "/".join(parts[i:])) for i in range(1, len(parts)))
+            return whole if whole.exists() else next((path for path in ends if path.exists()), whole)
         return beside_or_here(written, self.path.expanduser().parent)
 
     def _existing(self, written: str, key: str, where: str) -> Path:

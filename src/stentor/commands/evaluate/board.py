@@ -91,8 +91,6 @@ def chosen(text: str) -> list[BoardSet]:
     """The sets that `BOARD` or `BOARD:SET,SET` names."""
     board, _, names = text.partition(":")
     known = boards()
-    if board not in known:
-        raise ConfigError(f"--board {text}: there is no board '{board}'; known are: {', '.join(known)}.")
     chosen = names.split(",") if names else list(known[board])
     if unknown := [name for name in chosen if name not in known[board]]:
         raise ConfigError(f"--board {text}: {board} has no set '{unknown[0]}'; it has: {', '.join(known[board])}.")

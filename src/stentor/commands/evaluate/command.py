@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from stentor.callbacks.console import scores_text
 from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
 from stentor.commands.evaluate.records import left_out, place_model, records, scored_as, task_of, write_figures
+from stentor.commands.evaluate.speech_board import conditions, table
 from stentor.commands.evaluate_options import TASK, EvaluateOptions
 from stentor.config.load import parse_source
 from stentor.data.batch import Prediction
@@ -48,9 +50,9 @@ def evaluate(options: EvaluateOptions) -> str:
         task = scored_as(task, options.scoring)
     if isinstance(task, Speak):
         return _evaluate_speech(loaded, source, place_model(loaded), options, loaded.for_speech())
-    refuse_unused(options, TASK, f"the task {task.type}")
     if isinstance(source, SpeechList):
         raise ConfigError(f"{options.data} is a list of texts to speak; {options.model} is a model for {task.type}.")
+    refuse_unused(options, TASK, f"the task {task.type}")
     plan, dropped, section = records(loaded, task, source, options)
     device = place_model(loaded)
     control, settings = Communicator(device.num_processes), EvalOptions(max_bad=section.max_bad)
@@ -73,18 +75,21 @@ def _evaluate_speech(
     result = speech.evaluate(loaded, source, device, options, task)
     parts = breakdown(result.scorer, result.predictions, Data(train=[source]).by)
     scores = result.scores | speech.macro_averages(parts)
+    if (board := conditions(options, scores, len(result.predictions))) is not None:
+        result.settings["board"] = board
     if options.json is not None and device.is_main_process:
         figures = _figures(options, task, scores, parts, result.dropped, len(result.predictions))
         _write(options, figures | result.settings, result.predictions)
     head = speech.text(scores, result.settings, len(result.predictions))
-    return f"{head}{_parts_text(parts)}{left_out(result.dropped)}"
+    published = "" if board is None else table(board)
+    return f"{head}{_parts_text(parts)}{published}{left_out(result.dropped)}"
 
 
 def _write(options: EvaluateOptions, figures: Mapping[str, Any], predictions: Sequence[Prediction]) -> None:
-    """Write the figures of `--json`; the answers of a cluster are of no use any more."""
+    """Write the figures of `--json`; the answers so far are of no use any more."""
     assert options.json is not None
     write_figures(options.json, figures, map(vars, predictions))
-    if options.ray is not None and (journal := journal_path(options)) is not None:
+    for journal in takewhile(lambda path: path.exists(), (journal_path(options.json, rank) for rank in count())):
         remove_journal(journal)
 
 

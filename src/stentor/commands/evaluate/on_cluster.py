@@ -1,4 +1,5 @@
-"""Evaluation on a Ray cluster: workers answer, scores are computed where the command runs.
+"""Evaluation with answers that are kept: on a Ray cluster, whose workers answer, or here; scores are computed where the
+command runs.
 
 Answers are appended to JSON.part as they come, so that the same command resumes after a kill.
 """
@@ -76,20 +77,29 @@ def predict_on_cluster(options: EvaluateOptions, task: Task, plan: BatchSampler)
 
 
 def answers(
-    options: EvaluateOptions, worker: Worker, items: Sequence[Any], group_size: int, cuts: Iterable[Cut], unit: str
+    options: EvaluateOptions,
+    worker: Worker,
+    items: Sequence[Any],
+    group_size: int,
+    cuts: Iterable[Cut],
+    unit: str,
+    rank: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """The lines of the journal for all items, in their order: `record`, what the worker answers, or the reason in
-    `dropped` with a `message`. `cuts`: what the answers depend on, besides the options and the model.
+    `dropped` with a `message`. `cuts`: what the answers depend on, besides the options and the model. `rank`: number of
+    the process, each of which keeps its own.
 
     Raises ConfigError where the journal beside `--json` belongs to a command with other settings, and `Stopped`.
     """
     settings = {key: str(value) for key, value in vars(options).items() if key not in SCORING}
-    settings["model files"] = _digest(_file_facts, sorted(find_export(str(options.model)).iterdir()))
+    folder = options.audio_from if options.model is None else find_export(options.model)
+    assert folder is not None  # `check_options`
+    settings["files"] = _digest(_file_facts, sorted(folder.iterdir()))
     settings["records"] = _digest(record_from_cut, cuts)
     names = [worker.name([item]) for item in items]
     starts = range(0, len(items), group_size)
-    with tempfile.TemporaryDirectory() as folder:
-        path = journal_path(options) or Path(folder) / "answers"
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "answers" if options.json is None else journal_path(options.json, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         journal = Journal(path, settings)
         place = "nothing is kept without --json" if options.json is None else f"the answers are in {path}"
@@ -105,9 +115,9 @@ def answers(
         yield from journal.lines(names)
 
 
-def journal_path(options: EvaluateOptions) -> Path | None:
-    """The answers so far of an evaluation with `--json`, which are deleted when the scores are written."""
-    return None if options.json is None else options.json.with_name(f"{options.json.name}.part")
+def journal_path(json: Path, rank: int = 0) -> Path:
+    """The answers so far of a process of an evaluation with `--json`, which are deleted when the scores are written."""
+    return json.with_name(f"{json.name}.part{rank or ''}")
 
 
 def _file_facts(file: Path) -> tuple[str, int, int]:

@@ -18,7 +18,7 @@ from stentor.commands.evaluate.speech_clips import (
     others_of_speakers,
     reference_of,
 )
-from stentor.commands.evaluate.speech_rows import SpeechRows, evaluators_of, model_clips, rows_on_cluster
+from stentor.commands.evaluate.speech_rows import SpeechRows, evaluators_of, kept_rows, model_clips
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.data.batch import Prediction
 from stentor.data.cut import divided
@@ -119,11 +119,12 @@ def evaluate(
         }
     if options.ray is None:
         rank = dist.get_rank() if control.world > 1 else 0
-        rows = SpeechRows(producer, evaluators, str(device.device), task).rows(items[rank :: control.world])
+        speech, own = SpeechRows(producer, evaluators, str(device.device), task), items[rank :: control.world]
+        rows, computing, seconds = kept_rows(options, others, own, dropped, speech, rank)
         rows = [row for part in control.gather(rows) for row in part]
-        computing, seconds = control.sum([producer.computing, producer.seconds])
+        computing, seconds = control.sum([computing, seconds])
     else:
-        rows, computing, seconds = rows_on_cluster(options, others, items, dropped)
+        rows, computing, seconds = kept_rows(options, others, items, dropped)
     rows.sort(key=lambda row: row["id"])
     if not rows:
         raise DataError(f"{options.data}: no record could be spoken.")

@@ -12,7 +12,7 @@ from stentor.commands.evaluate.on_cluster import answers
 from stentor.commands.evaluate.speech_clips import Clips, FileClips, ModelClips, is_recorded, naming, reference_of
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_section
-from stentor.data.cut import language_of, record_from_cut
+from stentor.data.cut import field_of, language_of, record_from_cut
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.mixing import DropCounter
 from stentor.errors import ConfigError
@@ -20,6 +20,7 @@ from stentor.inference.model import Model
 from stentor.metrics.speech import REFERENCE
 from stentor.pipeline.runner import RecordWithFiles, Results
 from stentor.pipeline.worker import Worker
+from stentor.sources.speech_list import SCORED_TEXT
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips, evaluator_for
 from stentor.tasks.speak.evaluator_scores import evaluate_items
 from stentor.tasks.speak.generation import Generation
@@ -48,7 +49,10 @@ class SpeechRows:
                 item = clips.item
                 shown = {kind: evaluated[kind] for kind in ("text", "quality") if kind in evaluated}  # no embeddings
                 facts = {**clips.facts, **({"heard": shown} if shown else {})}
-                row = {"id": item.cut.id, "reference": self.task.reference(item.cut), "output": facts}
+                reference = self.task.reference(item.cut)
+                if (scored := field_of(item.cut, SCORED_TEXT)) is not None:
+                    reference["text"] = scored
+                row = {"id": item.cut.id, "reference": reference, "output": facts}
                 seconds = item.cut.duration if is_recorded(item) else facts["seconds"]
                 row |= {"seconds": seconds, "record": record_from_cut(item.cut), "like": clips.like}
                 if (path := reference_of(item)) is not None and self.embedder is not None:
@@ -107,24 +111,31 @@ class SpeechWorker(Worker):
     """Groups of records to `{"id", "row"}`, with what `ModelClips` counts in the first of a group: `computing` and
     `seconds`. The row of a record whose audio cannot be used is None."""
 
-    def __init__(self, options: EvaluateOptions, others: dict[str, Item]):
-        self.options, self.others = options, others
+    def __init__(self, options: EvaluateOptions, others: dict[str, Item], speech: SpeechRows | None = None):
+        self.options, self.others, self.speech = options, others, speech
 
     def setup(self, device: str) -> None:
+        if self.speech is None:
+            self.speech = self._loaded(device)
+        self.clips = self.speech.producer
+        if isinstance(self.clips, ModelClips):
+            self.clips.write = self._keep
+
+    def _loaded(self, device: str) -> SpeechRows:
         from stentor.commands.evaluate.records import place_model
         from stentor.inference.load import load
 
         loaded = load(str(self.options.model), device)
         device = str(place_model(loaded, device).device)
-        self.clips = model_clips(loaded, self.options, self.others, device)
-        self.clips.write = self._keep
-        self.speech = SpeechRows(self.clips, evaluators_of(self.options), device, self.clips.task)
+        clips = model_clips(loaded, self.options, self.others, device)
+        return SpeechRows(clips, evaluators_of(self.options), device, clips.task)
 
     def _keep(self, path: Path, audio: np.ndarray, rate: int) -> None:
         """Speech is written where the command runs."""
         self.files[str(path)] = encode(audio, rate, str(path), "wav")
 
     def process(self, group: Sequence[Item]) -> Results:
+        assert self.speech is not None  # `setup`
         self.files: dict[str, bytes] = {}
         self.clips.computing = self.clips.seconds = 0.0
         rows = {row["id"]: row for row in self.speech.rows(group)}
@@ -132,7 +143,7 @@ class SpeechWorker(Worker):
         for item in group:
             row = rows.get(item.cut.id)
             path = None if row is None else row["output"].get("audio")
-            files = {} if path is None else {Path(path): self.files[path]}
+            files = {Path(path): self.files[path]} if path in self.files else {}
             outputs.append(RecordWithFiles({"id": item.cut.id, "row": _with_voices(row, np.ndarray.tolist)}, files))
         outputs[0].record.update(computing=self.clips.computing, seconds=self.clips.seconds)
         return list(outputs), []
@@ -149,14 +160,20 @@ def _with_voices(row: dict[str, Any] | None, convert: Callable[[Any], Any]) -> d
     return {**row, "evaluated": {**row["evaluated"], "voice": voices}}
 
 
-def rows_on_cluster(
-    options: EvaluateOptions, others: dict[str, Item], items: Sequence[Item], dropped: DropCounter
+def kept_rows(
+    options: EvaluateOptions,
+    others: dict[str, Item],
+    items: Sequence[Item],
+    dropped: DropCounter,
+    speech: SpeechRows | None = None,
+    rank: int = 0,
 ) -> tuple[list[dict[str, Any]], float, float]:
     """(the rows of records, seconds that speaking them took, seconds of speech). Records of which every process died
-    are counted in `dropped`. Raises as `answers` does."""
-    worker, cuts = SpeechWorker(options, others), [item.cut for item in items]
+    are counted in `dropped`. With `speech` they are made here, else on a cluster; either way the same command resumes.
+    Raises as `answers` does."""
+    worker, cuts = SpeechWorker(options, others, speech), [item.cut for item in items]
     rows, computing, seconds = [], 0.0, 0.0
-    for line in answers(options, worker, items, TOGETHER, cuts, "records"):
+    for line in answers(options, worker, items, TOGETHER, cuts, "records", rank):
         if "record" not in line:
             dropped.add(line["dropped"], line["message"])
             continue

@@ -7,6 +7,7 @@ was dropped and why.
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,15 @@ REASONS = {
     "empty_text": "no text",
     "no_words": "nothing in the text is spoken",
     "too_long_text": "more text than the audio can hold",
-    "mismatch": "the text is not what is said",
+    "mismatch": "too little of the text is in the model's own transcript to divide it into windows",
     "wer": "free transcription differs more than --max-wer",
     "not_voice": "not spoken by the built-in voice",
 }
 """Meanings of reasons; other reasons are about audio files."""
+COLUMNS = ("alignment_cost", "alignment_wer", "alignment_warning")
+"""Keys of a record about its word times: the cost of the text in the measure of the engine, the word error rate of the
+model's own transcript (with `--max-wer`), and `mismatch` where the cost is above the engine's threshold."""
+UNLIKELY = "kept: the model finds the text unlikely"
 
 
 def prepare_words(options: WordsOptions) -> None:
@@ -92,6 +97,7 @@ def prepare_words(options: WordsOptions) -> None:
     write_json(summary_path, {"manifest": options.to.name, **summary.as_dict(), "settings": settings})
     remove_journal(journal.path)
     print(summary.table())
+    summary.warn(summary_path, options.max_wer)
     print(f"written: {options.to} and {summary_path}", flush=True)
     summary.check(summary_path)
 
@@ -128,6 +134,8 @@ class WordsSummary:
         self.num_timed = self.words = 0
         self.seconds = 0.0
         self.rejects: list[UnusableRecord] = []
+        self.warned: list[UnusableRecord] = []
+        """Records that were kept with a warning."""
 
     def counted(self, outcomes: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The records among lines of the journal; all lines are counted."""
@@ -139,6 +147,9 @@ class WordsSummary:
             self.num_timed += 1
             self.words += len(record["words"])
             self.seconds += record["duration"]
+            if (warning := record.get("alignment_warning")) is not None:
+                message = f"{record['id']}: cost {record['alignment_cost']:.2f}: {_shortened(record['text'])}"
+                self.warned.append(UnusableRecord(record["id"], warning, message))
             yield record
 
     def as_dict(self) -> dict[str, Any]:
@@ -147,6 +158,7 @@ class WordsSummary:
             "kept": self.num_timed,
             "words": self.words,
             "hours": round(self.seconds / 3600, 4),
+            "warnings": summarize(self.warned),
             "dropped": {
                 reason: {**group, "meaning": REASONS.get(reason, "audio that cannot be used")}
                 for reason, group in summarize(self.rejects).items()
@@ -155,8 +167,22 @@ class WordsSummary:
 
     def table(self) -> str:
         rows = [("kept", self.num_timed, f"{self.words:,} words, {self.seconds / 3600:.2f} hours")]
+        rows += [("warned: mismatch", len(self.warned), UNLIKELY)] if self.warned else []
         dropped = self.as_dict()["dropped"]
         return format_table([*rows, *((f"dropped: {r}", d["count"], d["meaning"]) for r, d in dropped.items())])
+
+    def warn(self, summary_path: Path, max_wer: float | None) -> None:
+        if self.warned:
+            names = ", ".join(record.id for record in self.warned[:3]) + (", ..." if len(self.warned) > 3 else "")
+            advice = (
+                "" if max_wer is not None else " To drop records by the model's own transcript, give --max-wer 0.3."
+            )
+            print(
+                f"stentor: warning: the model finds the text of {len(self.warned):,} of {self.num_timed:,} kept "
+                f"records unlikely, so their times may be wrong ({names}; more in {summary_path}).{advice} To train "
+                "without them, set `exclude: {alignment_warning: mismatch}` on the source.",
+                file=sys.stderr,
+            )
 
     def check(self, summary_path: Path) -> None:
         """Raise DataError when over 1 % of the audio cannot be used, or nothing was kept."""
@@ -231,8 +257,13 @@ class WordsWorker(Worker):
     def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> Record | UnusableRecord:
         if isinstance(aligned, AudioError):
             return reject(cut, aligned)
-        if aligned.reason is not None:
-            return UnusableRecord(cut.id, aligned.reason, f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}")
+        if not aligned.words:
+            return UnusableRecord(
+                cut.id, str(aligned.reason), f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}"
+            )
+        facts: dict[str, Any] = {}
+        if aligned.cost is not None:
+            facts["alignment_cost"] = round(aligned.cost, 4)
         if self.max_wer is not None:
             hypothesis = aligned.hypothesis or ""
             pair = [normalize(text, "whisper_basic", clip.language) for text in (clip.text, hypothesis)]
@@ -240,7 +271,10 @@ class WordsWorker(Worker):
             if wer > self.max_wer:
                 message = f"{cut.id}: WER {wer:.0%}: {_shortened(clip.text)} / heard: {_shortened(hypothesis)}"
                 return UnusableRecord(cut.id, "wer", message)
-        return self._record(cut, [word.as_dict() for word in aligned.words])
+            facts["alignment_wer"] = round(wer, 4)
+        if aligned.reason is not None:
+            facts["alignment_warning"] = aligned.reason
+        return self._record(cut, [word.as_dict() for word in aligned.words], facts)
 
     def _voice_record(self, cut: Cut) -> Record | UnusableRecord:
         """The times that the built-in voice itself knows."""
@@ -252,9 +286,11 @@ class WordsWorker(Worker):
             return UnusableRecord(cut.id, "not_voice", f"{cut.id} was not spoken by the built-in voice.")
         return self._record(cut, words)
 
-    def _record(self, cut: Cut, words: list[dict[str, Any]]) -> Record:
-        """The manifest record with its words. Audio that is not a file becomes one, beside the manifest."""
-        record, audio = record_from_cut(cut), None
+    def _record(self, cut: Cut, words: list[dict[str, Any]], facts: dict[str, Any] | None = None) -> Record:
+        """The manifest record with its words and `facts` about them. Audio that is not a file becomes one, beside the
+        manifest."""
+        record = {key: value for key, value in record_from_cut(cut).items() if key not in COLUMNS}
+        audio = None
         if record["audio_path"] is None:
             name = "".join(c if c.isalnum() or c in "-_." else "_" for c in cut.id)
             audio = self.manifest.with_suffix("") / f"{name}.flac"
@@ -264,7 +300,7 @@ class WordsWorker(Worker):
         record["audio_path"] = str(
             path.relative_to(self.manifest.parent) if path.is_relative_to(self.manifest.parent) else path
         )
-        record = {**record, "words": words}
+        record = {**record, **(facts or {}), "words": words}
         return (
             record if audio is None else RecordWithFiles(record, {audio: encode(load_audio(cut, RATE), RATE, cut.id)})
         )

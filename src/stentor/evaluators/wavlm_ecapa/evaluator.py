@@ -25,8 +25,7 @@ class WavLMEcapa(SpeechEvaluator):
 
     type: Literal["wavlm_ecapa"] = "wavlm_ecapa"
     source: str = Field(alias="from")
-    """File, folder or Hub id of `wavlm_large_finetune` in safetensors, with the tensor names of the published .pth
-    (docs/speak.md has the line that converts it)."""
+    """File, folder or Hub id of `wavlm_large_finetune`, in safetensors or the published .pth."""
     revision: str | None = None
     """Branch, tag or commit of the Hub id. Null: the newest."""
 

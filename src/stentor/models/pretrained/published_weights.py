@@ -1,4 +1,5 @@
-"""Weights that are published as one file: found by path, folder or Hub id, and read from safetensors alone."""
+"""Weights that are published as one file: found by path, folder or Hub id, and read from safetensors. Tensors of a
+file of torch are written as safetensors first, into the cache; nothing else of such a file is ever read."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stentor.data.atomic_write import atomic_path
+from stentor.data.storage_cache import work_place
 from stentor.errors import ConfigError
 from stentor.models.pretrained.load import load_pretrained
 
@@ -18,18 +21,15 @@ PICKLES = (".pt", ".pth", ".ckpt", ".bin")
 
 def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors",)) -> Path:
     """The file of a section with `source` (a file, a folder or a Hub id) and `revision`: the only one with the first of
-    the `endings` that there is. Raises ConfigError."""
+    the `endings` that there is; a file of torch as safetensors. Raises ConfigError."""
     path = Path(part.source).expanduser()
-    if path.suffix in PICKLES and not path.is_dir():
-        raise ConfigError(
-            f"{where}.from: {path} may hold code, which is never loaded; docs/speak.md (Published weights) has the "
-            "line that writes its tensors as safetensors."
-        )
     if path.is_file():
+        if path.suffix in PICKLES:
+            return converted([path], f"{where}.from")
         if path.suffix not in endings:
-            raise ConfigError(f"{where}.from: {path} is none of {', '.join(endings)}.")
+            raise ConfigError(f"{where}.from: {path} is none of {', '.join((*endings, *PICKLES))}.")
         return path
-    if path.suffix in endings:
+    if path.suffix in (*endings, *PICKLES):
         raise ConfigError(f"{where}.from: there is no file {path}.")
     folder = path if path.is_dir() else Path(load_pretrained(part, where, partial(_download, endings)))
     for ending in endings:
@@ -45,6 +45,50 @@ def _download(endings: Sequence[str], name: str, options: dict[str, Any]) -> str
     from huggingface_hub import snapshot_download
 
     return str(snapshot_download(name, allow_patterns=[f"*{ending}" for ending in endings], **options))
+
+
+def converted(files: Sequence[Path], where: str) -> Path:
+    """The tensors of files of torch, whose code is never run, in one safetensors file of the cache, by the same names;
+    those below the key `model`, where there is one. Raises ConfigError for a file with anything else."""
+    import torch
+    from safetensors.torch import save_file
+
+    stamp = "".join(f"-{file.stat().st_size}-{file.stat().st_mtime_ns}" for file in files)
+    path = work_place("weights", files[0].resolve().with_name(f"{files[0].stem}{stamp}")).with_suffix(".safetensors")
+    if path.is_file():
+        return path
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # of many kinds: a damaged archive, a class, an old format
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(f"{where}: {file} is no file of weights alone, so it is not read ({reason}).") from None
+        named = content.get("model", content) if isinstance(content, dict) else None
+        if not isinstance(named, dict) or not all(isinstance(value, torch.Tensor) for value in named.values()):
+            raise ConfigError(f"{where}: {file} holds more than tensors by their names: it is no file of weights.")
+        tensors |= {name: tensor.clone() for name, tensor in named.items()}
+    with atomic_path(path) as part:
+        save_file(tensors, part, metadata={"format": "pt"})
+    return path
+
+
+def safe_folder(folder: Path, where: str) -> Path:
+    """A model's folder with weights in safetensors: itself, or for one with files of torch alone a folder in the cache
+    with their tensors, and links to its other files."""
+    pickles = sorted(file for file in folder.iterdir() if file.suffix in PICKLES)
+    if not pickles or any(folder.glob("*.safetensors")):
+        return folder
+    weights = converted(pickles, where)
+    safe = weights.with_suffix("")
+    safe.mkdir(exist_ok=True)
+    linked = {
+        file.name: file.absolute() for file in folder.iterdir() if file not in pickles and ".index." not in file.name
+    }
+    for name, file in (linked | {"model.safetensors": weights}).items():
+        (safe / name).unlink(missing_ok=True)
+        (safe / name).symlink_to(file)
+    return safe
 
 
 def read_tensors(path: Path, where: str) -> dict[str, Tensor]:

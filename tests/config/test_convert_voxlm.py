@@ -300,6 +300,18 @@ def test_the_weight_of_the_model_counts_where_phase_2_has_none(tmp_path):
     assert "model.alignment_loss_weight" not in result.text
 
 
+def test_all_mistakes_are_reported_at_once(tmp_path):
+    text = BASE.replace("downsample_factor: 2", "downsample_factor: 0, sample_rate: 8000, beams: 5")
+    text = text.replace("max_audio_length: 25", "max_audio_length: long").replace("use_amp: false", "use_amp: 1")
+    (tmp_path / "given.yaml").write_text(
+        text.replace("max_wer: 0.15", "max_wer: -1").replace("epochs: 10", "epochs: x")
+    )
+    with pytest.raises(Mistakes) as caught:
+        convert(tmp_path / "given.yaml")
+    for key in ("downsample_factor", "sample_rate", "model.beams", "max_audio_length", "use_amp", "max_wer"):
+        assert key in str(caught.value), key
+
+
 def test_names_of_whisper_models(tmp_path):
     for name, model in (("turbo", "openai/whisper-large-v3-turbo"), ("./my/whisper", "./my/whisper")):
         _, config = converted(tmp_path, f"{GUIDE}  whisper_model: {name}\n")

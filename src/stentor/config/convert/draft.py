@@ -145,8 +145,9 @@ class Conversion(ForeignConfig):
     def put_batch(self, key: str, items: Node | None, default: int, positions: float, ours: str = "data") -> None:
         """Set the size of a batch under the section `ours`. It has room for a whole batch of the longest items, so that
         `max_items` alone decides, as the batch size of the other system does."""
-        self.put(f"{ours}.max_items", items or default)
-        self.put(f"{ours}.batch_tokens", round(number(items, key, default) * positions))
+        count = self.checked(default, number, items, key, default)
+        self.put(f"{ours}.max_items", count, items)
+        self.put(f"{ours}.batch_tokens", round(count * positions))
 
     def resume(self, key: str, node: Node, instead: str) -> None:
         """Resuming from a checkpoint of Stentor is an option of the command, which is told; another one, a state of

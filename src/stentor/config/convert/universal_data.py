@@ -132,7 +132,7 @@ def _batches(job: UniversalConversion, seconds: float, rate: float) -> None:
     positions = math.ceil(seconds * rate)
     items, longest = job.take("training.batch_size"), job.take("training.eval_knobs.max_duration")
     if longest is None:
-        job.checked(None, job.put_batch, "training.batch_size", items, 32, positions)
+        job.put_batch("training.batch_size", items, 32, positions)
     else:
         job.checked(1, number, items, "training.batch_size")
         room = job.checked(1, number, longest, "training.eval_knobs.max_duration") * rate

@@ -103,7 +103,7 @@ def convert(path: Path, instruction: str | None = None) -> Converted:
     job = Conversion(read(path, "_base_"), Place(0, 1, str(path)))
     name = job.take("model.name")
     job.put("name", name or "voxlm")
-    _fill_in(job, name)
+    job.checked(None, _fill_in, job, name)
     job.move("output.checkpoint_dir", "output")
     job.put("task", "transcribe")
     positions = _model(job)
@@ -147,16 +147,18 @@ def _model(job: Conversion) -> float:
     # VoxLM pads every clip to 30 seconds. Other encoders than Whisper have no such window.
     job.put("model.encoder.window", "30s" if "whisper" in _kind(job.made("model.encoder.from")) else "natural")
     frames, factor = job.take("model.frame_rate"), job.take("model.downsample_factor")
-    rate = number(frames, "model.frame_rate", 50) / number(factor, "model.downsample_factor", 4)
+    rate = job.checked(50, number, frames, "model.frame_rate", 50)
+    rate /= job.checked(4, number, factor, "model.downsample_factor", 4)
     job.put("model.projector", {"type": "conv", "rate": rate, "dropout": 0.1})
     job.move("model.projection_dropout", "model.projector.dropout")
     job.move("model.llm_model", "model.llm.from", "Qwen/Qwen2-1.5B")
     _lora(job)
     audio_rate = job.take("model.sample_rate")
     if audio_rate is not None and audio_rate.plain() != 16000:
-        raise wrong(audio_rate, "model.sample_rate", "16000, as the encoders need")
+        job.mistakes += wrong(audio_rate, "model.sample_rate", "16000, as the encoders need").mistakes
     longest, text = (f"training.max_{what}_length" for what in ("audio", "text"))
-    return number(job.values.get(longest), longest, 30) * rate + number(job.values.get(text), text, 448) + 32
+    seconds = job.checked(30, number, job.values.get(longest), longest, 30)
+    return seconds * rate + job.checked(448, number, job.values.get(text), text, 448) + 32
 
 
 def _lora(job: Conversion) -> None:
@@ -226,7 +228,7 @@ def _words(job: Conversion, positions: float, sources: dict[str, LibriSpeechPart
     second = "stages.1"
     job.put(f"{second}.task", {"type": "words"})
     job.put(f"{second}.model.aligner", {"layers": 2, "heads": 8, "dropout": 0.1})
-    heads = int(number(job.values.get("model.alignment_num_heads"), "model.alignment_num_heads", 8))
+    heads = int(job.checked(8, number, job.values.get(key := "model.alignment_num_heads"), key, 8))
     if 128 % heads:  # a width of their own, where VoxLM's heads divide that of the language model
         job.put(f"{second}.model.aligner.width", -(-128 // heads) * heads)
     manifests = _prepare(job, sources)
@@ -259,7 +261,7 @@ def _prepare(job: Conversion, sources: dict[str, LibriSpeechPart]) -> dict[str, 
     whisper = _plain(job.take("data.whisper_model") or "small")
     if "/" not in whisper:  # a name of the package openai-whisper, not a folder or Hub id
         whisper = f"openai/whisper-{'large-v3-turbo' if whisper == 'turbo' else whisper}"
-    max_wer = number(job.take("data.max_wer"), "data.max_wer", 0.1)
+    max_wer = job.checked(0.1, number, job.take("data.max_wer"), "data.max_wer", 0.1)
     manifests = {key: f"{timestamps}/{_plain(source.split)}.jsonl" for key, source in sources.items()}
     data = {path: job.made(f"data.{key}") for key, path in manifests.items()}
     words = {"type": "words", "engine": "whisper", "model": whisper, "max_wer": max_wer}

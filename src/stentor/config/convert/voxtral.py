@@ -247,13 +247,14 @@ def _steering(job: Conversion) -> None:
         job.notes.append(f"--save-strategy {saving}: a checkpoint is written at each evaluation, to resume from.")
     if (best := job.take("load-best-model-at-end")) is not None:
         job.put("train.use", "best" if best.value else "last", best)
-    names = ("metric-for-best-model", "early-stopping-patience", "early-stopping-threshold")
-    metric, patience, threshold = map(job.values.get, names)
-    if job.made("data.eval") and (metric is not None or patience is not None):
-        for name in names:
-            job.take(name)
-        watched = metric and Node(f"dev/{str(metric.value).removeprefix('eval_')}", metric.place)
+    metric, patience = job.take("metric-for-best-model"), job.take("early-stopping-patience")
+    watched = metric and Node(f"dev/{str(metric.value).removeprefix('eval_')}", metric.place)
+    if job.made("data.eval") and patience is not None:
+        threshold = job.take("early-stopping-threshold")
         _callback(job, "early_stop", {"metric": watched, "patience": patience, "min_delta": threshold})
+    elif watched is not None:
+        job.notes.append(f"--metric-for-best-model: checkpoints are ranked by `train.best_metric: {watched.value}`.")
+        job.comment_out("Checkpoints are ranked by:", [("train.best_metric", watched)])
 
 
 def _callback(job: Conversion, kind: str, settings: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from benchmarks.harness import FOLDER, RATE, Result, Row, Rows, Table, benchmark
 BIN = Path(sys.executable).parent
 COMMANDS = {
     "stentor --help": [BIN / "stentor", "--help"],
-    "stentor config check RECIPE": [BIN / "stentor", "config", "check", FOLDER.parent / "recipes" / "voxlm_05b.yaml"],
+    "stentor config show RECIPE": [BIN / "stentor", "config", "show", FOLDER.parent / "recipes" / "voxlm_05b.yaml"],
     "accelerate --help": [BIN / "accelerate", "--help"],
     'python -c "import torch"': [sys.executable, "-c", "import torch"],
     'python -c "import transformers"': [sys.executable, "-c", "import transformers"],

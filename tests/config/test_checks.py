@@ -75,6 +75,17 @@ def test_windows_that_an_encoder_has_not(verbs, tiny):
     assert f"{path}:5: model.encoder.window: 30s is for Whisper encoders" in verbs(path)
 
 
+def test_weights_of_codebooks(attempt, tmp_path):
+    llm = "{config: {model_type: qwen3, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, head_dim: 8}}"
+    model = f"{{type: omnivoice, llm: {llm}, text: {{type: characters}}, codebooks: 2, entries: 32}}"
+    losses = "{codes: {type: codebook, weights: [2, 1, 1]}}"
+    data = "{train: [{type: shards, path: gone.lst}]}"
+    (tmp_path / "run.yaml").write_text(f"task: speak\nmodel: {model}\nlosses: {losses}\ndata: {data}\n")
+    code, text = attempt("config", "check", tmp_path / "run.yaml")
+    assert code == 2 and "run.yaml:3: losses.codes.weights: 3 weights for a codec with 2 codebooks" in text
+    assert attempt("config", "check", tmp_path / "run.yaml", "losses.codes.weights=[2, 1]")[0] == 0
+
+
 def test_nothing_is_written(attempt, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = "{type: transformer, kind: encoder, encoder: {layers: 1}, features: {store: features}}"

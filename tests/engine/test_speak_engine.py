@@ -213,8 +213,8 @@ def test_records_of_the_wrong_size_are_counted(config):
     assert setup.train_data.records + sum(dropped.reasons.values()) == 16 and held_out.reasons.total()
     costs = [setup.bundle.processor.tokens(c, c.duration) for c in setup.train_data.cuts()]
     assert costs and all(40 <= cost <= 60 for cost in costs)
-    (line,) = [line for line in summary(setup) if "(too_few_tokens)" in line]
-    assert "fewer than `task.min_tokens` (40)" in line
+    line, of_dev = [line for line in summary(setup) if "(too_few_tokens)" in line]
+    assert of_dev.startswith("Dropped from dev: ") and "fewer than `task.min_tokens` (40)" in line
 
 
 def test_weights_for_another_number_of_codebooks_are_refused(config, capsys):

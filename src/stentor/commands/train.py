@@ -76,6 +76,7 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     task = config.task
     sections = losses_of(config)
     check_sections(config)
+    config.data.augment.check()
     task.check()
     segments = task.training_segments if task.any_length else None
     train_data = train_dataset(config.data, config.train.seed, task.drop_reason, say, segments)

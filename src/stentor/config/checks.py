@@ -13,7 +13,7 @@ from stentor.engine import interpolate
 from stentor.engine.optim import choose_groups
 from stentor.engine.steering import Steering
 from stentor.errors import ConfigError, DataError
-from stentor.losses.base import Loss
+from stentor.losses.base import Loss, expanded
 from stentor.models.pretrained.load import NotAtHand
 from stentor.models.skeleton import skeleton
 
@@ -43,27 +43,19 @@ def _callbacks(config: Config) -> None:
         callback.check(config)
 
 
-def _augmentation(config: Config) -> None:
-    config.data.augment.check()
-
-
 def _model(config: Config) -> None:
     """Loss terms, sizes, windows, adapters, frozen parts and parameter groups, on a model without weights."""
     bundle = skeleton(config.model, config.task.requirements(losses_of(config)))
     if bundle is not None:
         config.task.check_processor(bundle.processor)
+        if dict(config.model).get("codec") is None:  # which would say how many codebooks there are
+            expanded(losses_of(config), bundle.codebooks, bundle.traits.loss_parts)
         for callback in config.callbacks:
             callback.check_model(bundle.model)
         choose_groups(config.optim, [n for n, p in bundle.model.named_parameters() if p.requires_grad])
 
 
-SECTIONS: tuple[Callable[[Config], None], ...] = (
-    _length,
-    _metrics,
-    _callbacks,
-    interpolate.check_section,
-    _augmentation,
-)
+SECTIONS: tuple[Callable[[Config], None], ...] = (_length, _metrics, _callbacks, interpolate.check_section)
 """Checks of sections with one another. Each raises ConfigError, whose message begins with the key, for the first
 problem of its kind."""
 

@@ -59,7 +59,7 @@ def _unread() -> Iterator[None]:
             config = cls.config_class.from_pretrained(name, **kept)
         return cls(config)
 
-    PreTrainedModel.from_pretrained = classmethod(of_config)  # type: ignore[assignment]
+    PreTrainedModel.from_pretrained = classmethod(of_config)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

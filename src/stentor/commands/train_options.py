@@ -50,6 +50,10 @@ class TrainOptions:
                 return None
             from stentor.commands.plan.plan import show
 
+            if self.resume_from is not None:
+                from stentor.commands.run_start import find_checkpoint
+
+                print(f"Training starts from {find_checkpoint(self.resume_from)}, whose steps are included.")
             with located(loaded.root):
                 print(show(stage_configs(loaded), self.processes, self.json))
             return None

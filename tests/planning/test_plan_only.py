@@ -39,7 +39,7 @@ def test_dropped_evaluation_records_and_epochs_agree_in_plan_log_and_results(tin
     settings = (
         "data.max_seconds=0.6",
         "data.eval_batch_tokens=10",
-        "train.accumulate=3",
+        "train.accumulate=5",
         "train.steps=2",
         "train.eval_every=2",
     )

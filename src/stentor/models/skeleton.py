@@ -63,4 +63,4 @@ def _unread() -> Iterator[None]:
     try:
         yield
     finally:
-        PreTrainedModel.from_pretrained = original
+        PreTrainedModel.from_pretrained = original  # type: ignore[method-assign]

@@ -161,7 +161,7 @@ def newest_good(parent: Path, say: Callable[[str], None]) -> Path | None:
         problems = "; ".join(f"{folder.name}: {problem}" for folder, problem in damaged.items())
         raise DataError(
             f"All checkpoints in {parent} are damaged ({problems}): there is nothing to resume from. Restore them from "
-            f"a copy; or, to start again at step 0, choose another `name`."
+            "a copy; or, to start again at step 0, choose another `name`."
         )
     return None
 

@@ -59,8 +59,8 @@ class Restored:
 
 
 def restore(trainer: Trainer, origin: Origin | None = None) -> None:
-    """Load the newest undamaged checkpoint of the run or, if it has none, that of `origin`. Called on all ranks. Raises
-    ConfigError if it does not fit the config, or if settings have changed and no step is left."""
+    """Load the newest undamaged checkpoint of the run or, if it has none, that of `origin`. Nothing is written. Called
+    on all ranks. Raises what `load` raises."""
     own = latest_checkpoint(trainer)
     origin = None if own else origin
     folder = origin.folder if origin else own
@@ -70,23 +70,10 @@ def restore(trainer: Trainer, origin: Origin | None = None) -> None:
             "them, because it was started without this setting: leave it out."
         )
     trainer.restored = Restored(own, origin, None if origin else interpolate.initial_weights(trainer))
-    found = load(trainer, folder, origin) if folder else []
+    if folder is not None:
+        load(trainer, folder, origin)
     # Without a checkpoint there are rows of a run that was killed before its first one.
     trainer.logger.forget_after(-1 if own is None else trainer.step)
-    if folder is None:
-        return
-    if trainer.step < trainer.total_steps or not (affecting_weights(found) or origin):
-        return
-    effective = affecting_weights(found)
-    unit = "train.steps" if trainer.train.steps is not None else "train.epochs"
-    what = f"settings have changed ({listed(effective)}), but " if effective else ""
-    more = f"raise `{unit}`, so that there are more than {trainer.step} steps"
-    here = f"{more}, here or in a branch (another `name` with `--resume-from {folder}`)" if own else more
-    raise ConfigError(
-        f"{folder} is at step {trainer.step} of {trainer.total_steps}: {what}nothing is left to train. Nothing was "
-        f"written. To train from the start, choose another `name`{'' if own else ' without --resume-from'}; to "
-        f"continue from these weights, {here}."
-    )
 
 
 def begin(trainer: Trainer) -> None:
@@ -132,9 +119,9 @@ def changed_settings(trainer: Trainer, folder: Path) -> list[Change]:
     )
 
 
-def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> list[Change]:
-    """Load a checkpoint into the trainer, as a branch if it is that of `origin`. Returns the changed settings. Raises
-    ConfigError if it belongs to another model, or without `origin` to other data."""
+def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> None:
+    """Load a checkpoint into the trainer, as a branch if it is that of `origin`. Raises ConfigError if it belongs to
+    another model or, without `origin`, to other data, and if settings have changed and no step is left."""
     resume = folder / "resume"
     state = _read_state(folder)
     found = changed_settings(trainer, folder)
@@ -142,8 +129,8 @@ def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> list[C
     if not same_data and origin is None:
         raise ConfigError(
             f"The training data or its batching differs from that of {folder}, so its position in the data is not "
-            f"valid. Restore the data settings, or branch: another `name` with `--resume-from {folder}` continues with "
-            "the optimizer on the new data."
+            f"valid. Restore the data settings, or branch: another `name` with `--resume-from {folder}` and more than "
+            f"{state.progress.step} steps continues with the optimizer on the new data."
         )
     _load_weights(trainer, folder, found)
     _check_optimizer(trainer, folder, state.optim, found)
@@ -155,8 +142,24 @@ def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> list[C
     _restore(trainer, state, found, same_data)
     if same_data:
         _warn_of_changed_audio(trainer, state.audio)
+    if trainer.step >= trainer.total_steps:
+        _refuse_changes(trainer, folder, origin, affecting_weights(found))
     _describe(trainer, folder, origin, found, same_data)
-    return found
+
+
+def _refuse_changes(trainer: Trainer, folder: Path, origin: Origin | None, changed: Sequence[Change]) -> None:
+    """Raise ConfigError for changed settings and for a branch, of a checkpoint after which no step is left."""
+    if not (changed or origin):
+        return
+    unit = "train.steps" if trainer.train.steps is not None else "train.epochs"
+    what = f"settings have changed ({listed(changed)}), but " if changed else ""
+    more = f"raise `{unit}`, so that there are more than {trainer.step} steps"
+    here = more if origin else f"{more}, here or in a branch (another `name` with `--resume-from {folder}`)"
+    raise ConfigError(
+        f"{folder} is at step {trainer.step} of {trainer.total_steps}: {what}nothing is left to train. Nothing was "
+        f"written. To train from the start, choose another `name`{' without --resume-from' if origin else ''}; to "
+        f"continue from these weights, {here}."
+    )
 
 
 def _read_state(folder: Path) -> TrainState:

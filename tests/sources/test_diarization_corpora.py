@@ -111,6 +111,8 @@ def test_voxconverse(tmp_path):
     lay_out(unpacked, {"audio/other.wav": 4.0, "voxconverse_test_wav/zzzzz.wav": 4.0})
     assert unusable("voxconverse", unpacked, split="dev")["abcde"][0] == "missing"
     assert unusable("voxconverse", unpacked, split="test")["zzzzz"][0] == "no_segments"
+    lay_out(unpacked, {"copy/fghij.wav": 3.0})
+    assert unusable("voxconverse", unpacked, split="test")["fghij"][0] == "ambiguous"
 
 
 def test_msdwild(tmp_path):

@@ -31,6 +31,7 @@ REASONS = {
     "empty": "no audio in the file",
     "silent": "nothing but silence",
     "missing": "the file does not exist",
+    "ambiguous": "several different files of this name",
     "unreadable": "the file cannot be read",
     "not_finite": "NaN or infinity in the audio",
     "no_words": "no word times to cut at",

@@ -37,7 +37,7 @@ class Annotated:
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a corpus, and a reader of it: `layout(folder, split)` gives the parts by name."""
+    """Layout of a corpus, and a reader of it: `layout(folder)` gives the parts by name."""
 
     splits: Mapping[str, str]
     """Pattern of the annotation files of each split, below the folder."""
@@ -66,13 +66,14 @@ class Layout:
 
     def _records(self, files: Sequence[Path], folder: Path, empty: bool) -> Iterator[Cut | UnusableRecord]:
         find = Finder(folder, claims_all=self.own_folders)
-        used: dict[Path, str] = {}
+        names: set[str] = set()
+        folders: set[Path] = set()
         for recording in self.read(files):
             cut, file = self._record(recording, find, empty)
-            used |= {} if file is None else {file: recording.name}
+            names.add(recording.name)
+            folders |= {file.parent} if file is not None and self.own_folders else set()
             yield cut
-        folders = {file.parent for file in used} if self.own_folders else set()
-        for name, file in find.files_of_others(set(used.values())) if folders else ():
+        for name, file in find.files_of_others(names) if folders else ():
             if file.parent in folders:
                 yield UnusableRecord(name, "no_segments", f"{file}: no annotation names this recording.")
 
@@ -91,13 +92,17 @@ class Layout:
         return cut if isinstance(cut, UnusableRecord) else set_silent(cut), file
 
     def _audio(self, recording: Annotated, find: Finder) -> tuple[Path, Place]:
-        """The file of a recording. Raises `AudioError` (`missing`)."""
+        """The file of a recording. Raises `AudioError` (`missing`, or `ambiguous` when files differ in size alone)."""
         from stentor.audio.io import AUDIO_SUFFIXES, probe
 
         for place in recording.places:
             files = find.named.get(place.stem, [])
             order = {f: [*(p in f.parts for p in self.prefer), -AUDIO_SUFFIXES.index(f.suffix.lower())] for f in files}
             file = max(files, key=lambda f: order[f], default=None)
+            equal = [f for f in files if file and order[f] == order[file]]
+            if len({f.stat().st_size for f in equal}) > 1:
+                message = f"{recording.where}: the audio of '{recording.name}' could be {' or '.join(map(str, equal))}"
+                raise AudioError(f"{message}; move the others out of the folder.", "ambiguous")
             if file is not None and (place.length is None or abs(probe(file).duration - place.length) <= 0.1):
                 return file, place
         stems = " or ".join(dict.fromkeys(place.stem for place in recording.places))

@@ -20,6 +20,7 @@ from stentor.engine.checkpoint import step_of
 from stentor.errors import ConfigError, without_secrets
 
 Value = TypeVar("Value")
+Instead = TypeVar("Instead")
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class ForeignConfig:
         """Note a value that cannot be used."""
         self.mistakes += wrong(node, key, expected).mistakes
 
-    def checked(self, instead: Value, read: Callable[..., Value], *arguments: Any) -> Value:
+    def checked(self, instead: Instead, read: Callable[..., Value], *arguments: Any) -> Value | Instead:
         """The value that `read` returns; `instead` where it raises `Mistakes`, which are noted."""
         try:
             return read(*arguments)

@@ -48,6 +48,7 @@ SLOW = (
     "diarize_librispeech",
     "diarize_whisper",
     "diarize_voice",
+    "diarize_ego",
     "voxlm_2b",
     "voxtral_full",
     "omnivoice_finetune_sdpa",

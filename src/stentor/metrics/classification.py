@@ -42,10 +42,10 @@ def scores(confusions: Sequence[np.ndarray], classes: Sequence[str]) -> dict[str
     values, resampled = _values(total[None])[0], _values(draws.reshape(-1, *total.shape))
     results = {}
     for name, value, sample in zip(names, values, resampled.T, strict=True):
-        known = sample[~np.isnan(sample)]
-        low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if len(known) else (math.nan, math.nan)
-        bounds = {"low": float(low), "high": float(high)} if math.isfinite(value) else {}
-        results[name] = Score(float(value), **bounds, details={"items": items})
+        results[name] = Score(float(value), details={"items": items})
+        if math.isfinite(value):
+            ends = np.nanquantile(sample, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+            results[name].low, results[name].high = map(float, ends)
     accuracy, frames = results["accuracy"], int(total.sum())
     accuracy.errors, accuracy.total = frames - int(np.trace(total)), frames
     accuracy.details |= {"classes": list(classes), "confusion": total.tolist()}
@@ -56,9 +56,8 @@ def _values(confusions: np.ndarray) -> np.ndarray:
     """Return accuracy, macro F1 and the F1 of each class, float64 [N, 2 + C], from [N, C, C]; NaN without frames."""
     right = np.diagonal(confusions, axis1=1, axis2=2).astype(np.float64)
     both = confusions.sum(1) + confusions.sum(2)
-    f1 = np.divide(2 * right, both, out=np.full(right.shape, math.nan), where=both > 0)
-    present = (both > 0).sum(1)
-    frames = confusions.sum((1, 2))
-    accuracy = np.divide(right.sum(1), frames, out=np.full(len(f1), math.nan), where=frames > 0)
-    macro = np.divide(np.nansum(f1, 1), present, out=np.full(len(f1), math.nan), where=present > 0)
+    with np.errstate(invalid="ignore"):
+        f1 = 2 * right / both
+        macro = np.nansum(f1, 1) / (both > 0).sum(1)
+        accuracy = right.sum(1) / confusions.sum((1, 2))
     return np.column_stack([accuracy, macro, f1])

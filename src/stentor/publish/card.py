@@ -91,7 +91,7 @@ def body(config: Mapping[str, Any], results: Mapping[str, Any], title: str, fold
     parts = [f"# {plain(config['name'])}", _summary(config, results, title)]
     if results["eval"]:
         parts += ["## Results", _results_table(results["eval"])]
-        if note := _results_note(config, results["eval"]):
+        if note := _results_note(config, results):
             parts.append(note)
         parts += _changes(results) + _groups(results)
     parts += how_to_use(config, folder)
@@ -209,8 +209,8 @@ def _results_table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
     return table(("set", "metric", "value", "95 % interval", basis), rows)
 
 
-def _results_note(config: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
-    notes = []
+def _results_note(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    notes, scores = [], results["eval"]
     details = [s.get("details") or {} for metrics in scores.values() for s in metrics.values()]
     if normalizers := sorted({d["normalizer"] for d in details if "normalizer" in d}):
         notes.append(f"Error rates are corpus-level, after the text normaliser {', '.join(normalizers)}.")
@@ -218,7 +218,8 @@ def _results_note(config: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
         notes.append("Intervals are bootstraps over the items of a set; of rates without an error the rule of three.")
     chosen = [n for n in config["data"].get("eval") or {} if n in scores]
     if chosen and (config.get("train") or {}).get("use") in ("best", "average"):
-        notes.append(f"The weights were picked by their score on `{chosen[0]}`, so that figure flatters them.")
+        by = (results.get("best_metric") or "").rpartition("/")[0] or chosen[0]
+        notes.append(f"The weights were picked by their score on `{by}`, so that figure flatters them.")
     return " ".join(notes)
 
 

@@ -21,7 +21,7 @@ def check_class(cls: Any, base: Any) -> None:
     if cls.__module__.startswith("stentor."):
         return
     REGISTERED.append(file_of(cls))
-    if missing := [name for name in base.required if getattr(cls, name) is getattr(base, name)]:
+    if missing := [r for r in base.required if all(getattr(cls, n) is getattr(base, n) for n in r.split(" or "))]:
         raise ConfigError(
             f"{place(cls)} lacks {', '.join(f'`{name}`' for name in missing)}: a class of its kind "
             f"({base.__name__}) needs {', '.join(base.required)}."

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Task(Choice):
     """Task of the model: the section `task`."""
 
-    required: ClassVar[tuple[str, ...]] = ("losses", "example", "predict", "reference", "score", "main_metric")
+    required: ClassVar = ("losses", "example", "predict", "reference", "score", "main_metric or metrics")
     audio: ClassVar[bool] = True
     """Whether the model takes audio. If False, no audio is read and `example` gets None."""
 
@@ -134,9 +134,5 @@ class Task(Choice):
 
     def main_metric(self) -> tuple[str, Direction]:
         """Return the name of the metric that selects the best checkpoint by default, and `min` or `max`."""
-        raise NotImplementedError
-
-    def first_metric(self) -> tuple[str, Direction]:
-        """The `main_metric` of tasks that declare `metrics`."""
         name, direction = next(iter(self.metrics({}).items()))
         return name, direction or "min"

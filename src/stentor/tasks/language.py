@@ -97,7 +97,5 @@ class Language(Task):
             "bits_per_character": Score(nats / math.log(2) / characters, details={"characters": characters}),
         }
 
-    main_metric = Task.first_metric
-
     def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
         return {"perplexity": "min", "bits_per_character": "min"}

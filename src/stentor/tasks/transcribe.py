@@ -291,8 +291,6 @@ class Transcribe(Task):
     def _word_unit(self) -> Unit:
         return "compound" if self.scoring == "open_asr" else "word"
 
-    main_metric = Task.first_metric
-
     def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
         if self.translate:
             return {"chrf": "max"}

@@ -41,11 +41,10 @@ def confusion(labels: Labels, reference: Mapping[str, Any], output: Mapping[str,
     """Return the confusion matrix of the classes of one recording. Targets are matched one to one, so that most frames
     agree; a target without a counterpart is compared with the one who does not speak."""
     predicted = np.stack([np.repeat(*np.array(runs).T) for runs in output["classes"]], 1)
-    turns, frame_seconds, duration = reference["turns"], output["frame_seconds"], reference["duration"]
-    frames = len(predicted)
-    true = labels.frame_classes(*activity(turns, frames, frame_seconds, duration))
+    grid = len(predicted), output["frame_seconds"], reference["duration"]
+    true = labels.frame_classes(*activity(reference.get("turns", reference["segments"]), *grid))
     if reference["uem"] is not None:
-        true[frame_coverage(reference["uem"], frames, frame_seconds, duration) < HALF] = -100
+        true[frame_coverage(reference["uem"], *grid) < HALF] = -100
     rows, columns = [-1], [-1]
     if labels.permutes:
         from scipy.optimize import linear_sum_assignment

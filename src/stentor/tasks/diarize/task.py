@@ -261,11 +261,11 @@ class Diarize(Task):
 
     def reference(self, cut: Cut) -> dict[str, Any]:
         """Return `segments` in terms of the labels, the scored regions (`uem`, None: all), the `duration` of the
-        recording, its number of `speakers` and, for labels with `class_names`, the speakers' `turns`."""
+        recording, its number of `speakers` and, for classes that are not about speakers, the speakers' `turns`."""
         segments = segments_of(cut)
         speakers = len({s["speaker"] for s in segments})
         reference = self.labels.reference_segments(segments)
-        turns = {"turns": segments} if self.labels.class_names else {}
+        turns = {"turns": segments} if self.labels.class_names and not self.labels.permutes else {}
         return {"segments": reference, "uem": uem_of(cut), "duration": cut.duration, "speakers": speakers, **turns}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
@@ -285,8 +285,6 @@ class Diarize(Task):
 
         change = relative_change(self._spoken(before), self._spoken(after))
         return {} if change is None else {"der": change}
-
-    main_metric = Task.first_metric
 
     def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
         from stentor.metrics.classification import directions

@@ -320,8 +320,6 @@ class Speak(Task):
         texts, languages, speakers = ([p.reference[k] for p in evaluated] for k in ("text", "language", "speaker"))
         return scores([p.output["heard"] for p in evaluated], texts, languages, speakers)
 
-    main_metric = Task.first_metric
-
     def metrics(self, losses: Mapping[str, Loss]) -> dict[str, Direction | None]:
         from stentor.tasks.speak.evaluator_scores import directions
 

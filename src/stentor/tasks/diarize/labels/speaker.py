@@ -76,8 +76,8 @@ class Ego(SpeakerLabels):
         return softmax(logits.reshape(len(logits), self.speakers, CLASSES))
 
     def seen_by_target(self, own: np.ndarray, window: np.ndarray) -> np.ndarray:
-        """Of several slots of a target, the one that hears it best decides in each frame. Without a slot, the target is
-        silent, and every slot says how many others talk."""
+        """Return the probabilities [T, 5] for one target. The slot that hears it best decides in each frame; without a
+        slot, the target is silent, and every slot says how many others talk."""
         import numpy as np
 
         if own.shape[1]:

@@ -34,6 +34,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "track": ("TensorBoard and Trackio", ("tensorboard", "trackio")),
     "wandb": ("Weights & Biases", ("wandb",)),
     "gpu": ("utilisation of NVIDIA GPUs in metrics and reports", ("pynvml",)),
+    "corpora": ("the corpora AISHELL-4 and AliMeeting", ("textgrid",)),
 }
 """Purpose of each extra of the package, and the modules that it installs."""
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -158,6 +158,9 @@ def test_ava_avd(tmp_path):
     grid = [("spk00", 0.5, 1.5), ("spk01", 1.0, 3.0)]
     assert recordings("AVA-AVD", root / "dataset", split="test") == {"X_c_01": grid, "Y_c_01": grid}
     clip, bad = cuts_of("ava_avd", root, split="dev", utterances=False)
+    for part in ("train", "val", "test"):
+        (root / f"dataset/split/{part}.list").unlink()
+    assert sorted(recordings("ava_avd", root)) == ["V_c_01", "V_c_02", "W_c_01", "X_c_01", "Y_c_01"]
     assert (clip.id, clip.start, clip.duration) == ("W_c_01", 900.5, 2.5)
     assert spans(clip) == [("spk00", 0.0, 1.0), ("spk01", 0.5, 2.5)] and len(load_audio(clip)) == 40000
     assert (bad.id, bad.reason) == ("Z_c_01", "no_segments") and "Z_c_01.rttm does not exist" in bad.message
@@ -264,7 +267,7 @@ def tier(name, start, end):
     return f'name = "{name}"\nxmin = {start}\nxmax = {end}\ntext = "\u4f60\u597d"\n'
 
 
-def test_aishell4_and_alimeeting(tmp_path, textgrid):
+def test_aishell4_and_alimeeting(tmp_path, textgrid, monkeypatch):
     session = "20200616_M_R001S01C01"
     aishell = {f"test/wav/{session}.flac": Sound((4.0, 4.0)), f"test/TextGrid/{session}.TextGrid": tier("001-M", 1, 3)}
     assert recordings("AISHELL-4", lay_out(tmp_path / "a", aishell)) == {session: [("SPK0001", 1.0, 3.0)]}
@@ -280,9 +283,16 @@ def test_aishell4_and_alimeeting(tmp_path, textgrid):
     )
     for microphone in ("far", "mdm", "sdm"):
         assert recordings("alimeeting", ali, options={"mic": microphone}) == {"R8001_M8004": [("8013", 1.0, 3.0)]}
+        (cut,) = cuts_of("alimeeting", ali, utterances=False, options={"mic": microphone})
+        assert level(cut) == pytest.approx(0.1 if microphone == "sdm" else 0.1 / np.sqrt(8), rel=0.05), microphone
     for microphone in ("near", "ihm"):
         heard = recordings("ali_meeting", ali, split="eval", options={"mic": microphone})
         assert heard == {"R8001_M8004_F_SPK8013": [("8013", 1.0, 3.0)]}
+    monkeypatch.setattr("stentor.errors.installed", lambda module: False)
+    with pytest.raises(
+        ConfigError, match=r"aishell4 needs textgrid, which is not installed: pip install 'stentor\[corp"
+    ):
+        recordings("aishell4", tmp_path / "a")
 
 
 def test_callhome(tmp_path):
@@ -311,6 +321,7 @@ def test_chime6(tmp_path):
     expected = [("P05", 1.0, 2.0), ("P06", 2.0, 3.0)]
     for microphone in ("mdm", "ihm"):
         assert recordings("chime6", root, options={"mic": microphone}) == {"S02": expected, "S09": expected}
+    (root / "CHiME6/transcriptions/dev/S09.json").unlink()  # what is not there is left out
     first = cuts_of("CHiME-6", root, split="dev", options={"mic": "ihm"})[0]
     assert field_of(first, "speaker") == "P05" and level(first) == pytest.approx(0.2 / np.sqrt(2), rel=0.05)
 
@@ -344,13 +355,17 @@ def test_failures_say_corpus_key_path_and_option(tmp_path, caplog):
         DataError, match=r"corpus ami \(`from: .*/gone`\): .*does not exist.*MEETING.*`download: true` f"
     ):
         recordings("ami", tmp_path / "gone")
-    lay_out(tmp_path, {"transcriptions/dev/S02.json": [], "transcriptions/train/S03.json": []})
+    lay_out(tmp_path, {"transcriptions/dev/S02.json": []})
     with pytest.raises(
         DataError, match=r"corpus chime6 .* failed: IndexError: list index out of range \(chime6.py:\d+: a"
     ):
         recordings("chime6", tmp_path, split="dev")
     with pytest.raises(ConfigError, match=r"has no recipe for DISPLACE; load its RTTM files directly: \{type: rttm"):
         recordings("displace", tmp_path)
+    with pytest.raises(ConfigError, match="ego4d has no option 'subset'; it has: annotations"):
+        recordings("ego4d", tmp_path, options={"subset": "av"})
+    with pytest.raises(ConfigError, match="lhotse cannot download msdwild: get it from its publishers"):
+        recordings("msdwild", tmp_path, download=True)
     with pytest.raises(ConfigError, match=r"did you mean .*dihard"):
         recordings("dihart", tmp_path)
 

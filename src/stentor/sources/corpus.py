@@ -16,7 +16,7 @@ from stentor.data.cut import Cut, UnusableRecord, audio_path, recording_of
 from stentor.data.jsonl import not_found
 from stentor.data.storage import StoragePath
 from stentor.data.storage_cache import local_folder
-from stentor.errors import ConfigError, DataError, MissingData
+from stentor.errors import ConfigError, DataError, MissingData, require
 from stentor.sources.base import Source
 from stentor.sources.known_corpora import KNOWN, known_name, known_splits
 from stentor.sources.layouts import Parts
@@ -63,6 +63,10 @@ class Corpus(Source):
         fails."""
         row = KNOWN.get(self._name)
         own = row is not None and row.reads(self.options)
+        if row is not None and row.reader is not None and not own and self._name not in names():
+            known = [p for p in inspect.signature(row.reader).parameters if p not in ("folder", "empty")]
+            wrong = ", ".join(repr(option) for option in self.options if option not in known)
+            raise ConfigError(f"The corpus {self.name} has no option {wrong}; it has: {', '.join(known)}.")
         function = None if own else recipe("prepare", self._name, tuple(KNOWN))
         folder = self._folder()
         if self.download:
@@ -74,7 +78,9 @@ class Corpus(Source):
             if own and row is not None and row.reader is not None:
                 return row.reader(folder, **self._reader_options(row.reader))
             assert function is not None
-            parts = prepare(function, self._arguments(function, folder))
+            if row is not None and row.extra:
+                require(row.extra, f"The corpus {self.name}")
+            parts = prepare(function, self._arguments(function, folder), row.constants(folder) if row else None)
             if not parts:
                 raise DataError("there are no recordings with an annotation")
         except DataError as error:
@@ -167,7 +173,7 @@ class Corpus(Source):
         yield from parts[self.pick(list(parts))]()
 
     def _download(self, folder: Path) -> Path:
-        download = recipe("download", self._name)
+        download = recipe("download", self._name, tuple(KNOWN))
         if self.split and self._unpacked_elsewhere(folder, self.split):
             return folder
         parameters = inspect.signature(download).parameters

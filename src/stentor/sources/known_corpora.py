@@ -33,6 +33,10 @@ class KnownCorpus:
     choices: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Option to its values, each with the pattern of the files that it reads. Whole recordings take the first value
     whose files are there; utterances the recipe's own default, if its files are there."""
+    extra: str = ""
+    """Extra of the package that the recipe needs."""
+    constants: Callable[[Path], Mapping[str, Any]] = lambda folder: {}
+    """Constants of the recipe's module that depend on the folder."""
     splits: Mapping[str, str] = field(default_factory=dict)
     """Other names of the splits."""
 
@@ -79,6 +83,14 @@ def names_of(pattern: str) -> Callable[[Path], Any]:
     return find
 
 
+def chime6_sessions(folder: Path) -> dict[str, list[str]]:
+    """The sessions of each part that are there: the recipe takes all for granted."""
+    sessions: dict[str, list[str]] = {}
+    for file in sorted(folder.glob("**/transcriptions/*/S*.json")):
+        sessions.setdefault(file.parent.name, []).append(file.stem)
+    return sessions
+
+
 DIHARD_DEV, DIHARD_EVAL = (above(f"**/flac/DH_{part}_*.flac", 3, None) for part in ("DEV", "EVAL"))
 AMI_AUDIO = {
     "ihm-mix": "**/*.Mix-Headset.wav",
@@ -108,8 +120,12 @@ KNOWN: dict[str, KnownCorpus] = {
         "lsheavymix_cuts_PART_NUMBERspk*.jsonl.gz and the audio that they name", libriheavy_mix
     ),
     "librimix": KnownCorpus("Libri2Mix/wav16k/max/SPLIT/{mix_clean,s1,s2}/*.wav", librimix),
-    "aishell4": KnownCorpus("train_L, train_M, train_S or test, each with wav/*.flac and TextGrid/*.TextGrid"),
-    "ali_meeting": KnownCorpus("Train_Ali_far, Eval_Ali/Eval_Ali_far ..., with audio_dir/*.wav and textgrid_dir/"),
+    "aishell4": KnownCorpus(
+        "train_L, train_M, train_S or test, each with wav/*.flac and TextGrid/*.TextGrid", extra="corpora"
+    ),
+    "ali_meeting": KnownCorpus(
+        "Train_Ali_far, Eval_Ali/Eval_Ali_far ..., with audio_dir/*.wav and textgrid_dir/", extra="corpora"
+    ),
     "callhome_english": KnownCorpus(
         "the disc of LDC2001S97 with *.sph, and sre2000-key/fullref.rttm",
         layouts.callhome,
@@ -118,6 +134,7 @@ KNOWN: dict[str, KnownCorpus] = {
     "chime6": KnownCorpus(
         "audio/{train,dev,eval}/S02_U01.CH1.wav and transcriptions/{train,dev,eval}/S02.json",
         found={"corpus_dir": above("**/transcriptions/*/S*.json", 3), "dataset_parts": names_of("**/transcriptions/*")},
+        constants=lambda folder: {"DATASET_PARTS": chime6_sessions(folder)},
     ),
     "dihard2": KnownCorpus("data/single_channel/{flac,rttm,uem}/DH_DEV_0001.*", layouts.DIHARD2),
     "dihard3": KnownCorpus(

@@ -42,6 +42,8 @@ class Layout:
     splits: Mapping[str, str]
     """Pattern of the annotation files of each split, below the folder."""
     read: Callable[[Sequence[Path]], Iterator[Annotated]]
+    otherwise: str | None = "**/*.rttm"
+    """Pattern of the annotation files that are the part `all` where no split has any."""
     prefer: tuple[str, ...] = ()
     """Folders in which audio is taken from first when several files have the name of a recording."""
     own_folders: bool = False
@@ -54,9 +56,11 @@ class Layout:
         if not home.is_dir():
             raise not_found(home)
         files = {split: sorted(home.glob(pattern)) for split, pattern in self.splits.items()}
+        if self.otherwise and not any(files.values()):
+            files["all"] = sorted(home.glob(self.otherwise))
         parts: Parts = {split: partial(self._records, found, folder, empty) for split, found in files.items() if found}
         if not parts:
-            looked = ", ".join(dict.fromkeys(self.splits.values()))
+            looked = ", ".join(self.splits.values())
             raise DataError(f"there is no annotation in {home} (looked for {looked})")
         return parts
 
@@ -114,15 +118,17 @@ CLIP = re.compile(r"(?P<video>.+)_c_(?P<number>\d+)$")
 
 
 def ava_avd(files: Sequence[Path]) -> Iterator[Annotated]:
-    """Clips of AVA-AVD by the lists of its splits. Each is five minutes of a video, from 900 s on, and its RTTM has the
-    times of the video. A clip's own file begins with its first segment, as AVA-AVD's script cuts it (`offsets.txt` has
-    those times), a second before (as TS-DIA's does) or on the grid; otherwise it is taken out of the video."""
+    """Clips of AVA-AVD by the lists of its splits, or its RTTM files. Each is five minutes of a video, from 900 s, and
+    its RTTM has the times of the video. A clip's own file begins with its first segment, as AVA-AVD's script cuts it
+    (`offsets.txt` has those times), a second before (as TS-DIA's does) or on the grid; otherwise it is taken out of the
+    video."""
     for file in files:
         home = file.parent.parent
         table = home / "split" / "offsets.txt"
         rows = [row.split() for row in table.read_text("utf-8").splitlines()] if table.exists() else []
         offsets = {row[0].rstrip("."): float(row[1]) for row in rows if len(row) == 2}
-        for number, name in enumerate(file.read_text("utf-8").split(), 1):
+        listed = [file.stem] if file.suffix == ".rttm" else file.read_text("utf-8").split()
+        for number, name in enumerate(listed, 1):
             where, rttm = f"{file}:{number}", home / "rttms" / f"{name}.rttm"
             clip = CLIP.fullmatch(name)
             if clip is None or not rttm.exists():
@@ -188,7 +194,7 @@ def _clip(entry: dict[str, Any], name: str, where: str) -> Annotated:
 MSDWILD = Layout({s: f"**/{s.replace('_', '[._-]')}.rttm" for s in ("few_train", "few_val", "many_val")}, rttm_files)
 VOXCONVERSE = Layout({s: f"**/{s}/*.rttm" for s in ("dev", "test")}, rttm_files, own_folders=True)
 AVA_AVD = Layout({s: f"**/split/{s}.list" for s in ("train", "val", "test")}, ava_avd, prefer=("waves",))
-EGO4D = Layout({s: f"**/av_{s}.json" for s in ("train", "val", "test")}, ego4d)
+EGO4D = Layout({s: f"**/av_{s}.json" for s in ("train", "val", "test")}, ego4d, otherwise=None)
 CALLHOME = Layout({"all": "**/fullref.rttm"}, rttm_files)
 
 

@@ -9,9 +9,10 @@ import io
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -102,11 +103,14 @@ def call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         raise DataError(f"lhotse's {function.__name__}({given}) failed: {_detail(error)}") from error
 
 
-def prepare(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Part]:
-    """The parts of a corpus by name, without those that have nothing at all. Raises `DataError`."""
+def prepare(
+    function: Callable[..., Any], arguments: dict[str, Any], constants: Mapping[str, Any] | None = None
+) -> dict[str, Part]:
+    """The parts of a corpus by name, without those that have nothing at all. `constants`: other values for those of the
+    recipe's module. Raises `DataError`."""
     # Every recipe ends with these two, which stop when a part is not there, and say only how many they remove.
     inner, fixing = inspect.unwrap(function).__globals__, _Fixing()
-    replaced = {"fix_manifests": fixing, "validate_recordings_and_supervisions": _validate}
+    replaced = {"fix_manifests": fixing, "validate_recordings_and_supervisions": _validate, **(constants or {})}
     with PATCHED:
         before = {name: inner[name] for name in replaced if name in inner}
         inner.update({name: replaced[name] for name in before})
@@ -165,11 +169,16 @@ class _Fixing:
 
 
 def _named_after_recordings(cuts: Iterable[Cut]) -> Iterator[Cut]:
-    """Cuts of whole recordings under the recordings' ids, which RTTM and UEM files know, where those are apart."""
+    """Cuts of whole recordings under the recordings' ids, which RTTM and UEM files know, where those are apart. One
+    whose supervisions are all of one channel (`mic: sdm` of AliMeeting) is that channel."""
+    from lhotse.cut import MultiCut
     from lhotse.cut.data import DataCut
 
     seen: set[str] = set()
     for cut in cuts:
+        channels = {s.channel if isinstance(s.channel, int) else None for s in cut.supervisions}
+        if isinstance(cut, MultiCut) and len(channels) == 1 and None not in channels:
+            (cut,) = [mono for mono in cut.to_mono() if mono.channel in channels]
         if isinstance(cut, DataCut) and cut.recording is not None and cut.recording.id not in seen:
             seen.add(cut.recording.id)
             cut.id = cut.recording.id
@@ -197,16 +206,14 @@ def _set_of(recordings: list[Recording]) -> RecordingSet:
 @contextlib.contextmanager
 def _warnings(name: str) -> Iterator[None]:
     """Log a recipe's warnings in one line; what is removed for lack of a counterpart is counted elsewhere."""
-    records: list[logging.LogRecord] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = records.append  # type: ignore[method-assign]
-    root = logging.getLogger()
+    root, handler = logging.getLogger(), BufferingHandler(sys.maxsize)
+    handler.setLevel(logging.WARNING)
     root.addHandler(handler)
     try:
         yield
     finally:
         root.removeHandler(handler)
-        said = [r.getMessage() for r in records if r.name == "root"]
+        said = [r.getMessage() for r in handler.buffer if r.name == "root"]
         said = list(dict.fromkeys(m for m in said if "no corresponding" not in m))
         if said:
             more = f" (and {len(said) - SHOWN} more)" if len(said) > SHOWN else ""

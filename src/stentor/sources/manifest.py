@@ -101,12 +101,12 @@ class Manifest(Source):
                     if kind
                     else f"{where}: this is not a lhotse cut; load a manifest of plain records with `type: jsonl`."
                 )
-            return _located(_deserialize(record, where), path.parent, files, where)
+            return _located(deserialize(record, where), path.parent, files, where)
 
         yield from each_line(path, make, UnusableRecord)
 
 
-def _deserialize(record: dict[str, Any], where: str) -> Cut:
+def deserialize(record: dict[str, Any], where: str) -> Cut:
     """The lhotse cut of a manifest's line. Raises DataError."""
     from lhotse.serialization import deserialize_item
 
@@ -211,7 +211,7 @@ def _shard(cuts: Path) -> Iterator[Cut | UnusableRecord]:
         raise DataError(f"{audio} is not a readable tar file ({error}).") from None
 
     def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
-        cut = _deserialize(record, where)
+        cut = deserialize(record, where)
         if cut.id not in places:
             raise DataError(f"{audio} holds no audio of the cut '{cut.id}' that {cuts.name} lists.")
         at, size = places[cut.id]

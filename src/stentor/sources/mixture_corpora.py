@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stentor.data.cut import Cut, UnusableRecord, cut_from_record
+from stentor.data.jsonl import each_line
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.sources.layouts import Parts
+from stentor.sources.manifest import deserialize
 
 MIXTURES = ("mix_clean", "mix_both", "mix_single")
 BLOCK = 16000
@@ -112,26 +113,20 @@ def libriheavy_mix(
 
 
 def _heavy(manifest: Path, audio: dict[str, list[Path]]) -> Iterator[Cut | UnusableRecord]:
-    from dataclasses import replace
+    from lhotse.cut import MixedCut, PaddingCut
 
-    from lhotse.serialization import deserialize_item
+    def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
+        cut = deserialize(record, where)
+        for part in [track.cut for track in cut.tracks] if isinstance(cut, MixedCut) else [cut]:
+            for i, source in enumerate(() if isinstance(part, PaddingCut) else part.recording.sources):
+                file = _nearest(audio.get(Path(source.source).name, []), source.source)
+                if file is None:
+                    message = f"{where}: the audio file {source.source} is not there, nor below `from`."
+                    return UnusableRecord(cut.id, "missing", message)
+                part.recording.sources[i] = replace(source, source=str(file))
+        return cut
 
-    with gzip.open(manifest, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            where = f"{manifest}:{number}"
-            try:
-                cut = deserialize_item(json.loads(line))
-                sources = cut.recording.sources
-            except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
-                problem = f"not a valid lhotse cut ({type(error).__name__}: {error})"
-                raise DataError(f"{where}: {problem}.") from None
-            here = [_nearest(audio.get(Path(source.source).name, []), source.source) for source in sources]
-            if None in here:
-                message = f"{where}: the audio file {sources[here.index(None)].source} is not there, nor below `from`."
-                yield UnusableRecord(cut.id, "missing", message)
-                continue
-            cut.recording.sources = [replace(s, source=str(path)) for s, path in zip(sources, here)]
-            yield cut
+    yield from each_line(manifest, make, UnusableRecord)
 
 
 def _nearest(files: list[Path], asked: str) -> Path | None:

@@ -150,7 +150,8 @@ class VoxtralOptions:
     """Voxtral fine-tuning scripts: --use-lora, --train-batch-size, --dataset-jsonl, ..."""
 
     commands: list[str] = Argument(
-        "Shell scripts that call train.py or train_lora.py, or such a command itself, in quotes.",
+        "Shell scripts that call train.py, train_lora.py or the scripts that publish; such a command itself, in "
+        "quotes; or YAML or JSON files of options.",
         metavar="FILE_OR_COMMAND...",
     )
     to: Path | None = Option(TO)

@@ -144,9 +144,9 @@ def _commands(text: str, place: Place) -> Iterator[list[Word]]:
         except ValueError:
             raise Mistakes([Mistake(line_place, "a quotation mark has no counterpart on its line")]) from None
         for part in parts:
-            word = part.rstrip(";") or part
-            words.append(Word(_filled(word, variables), line_place))
-            words += [Word(";", line_place)] if word != part else []
+            bare = part.rstrip(";") or part
+            words.append(Word(_filled(bare, variables), line_place))
+            words += [Word(";", line_place)] if bare != part else []
         if goes_on and number - place.line + 1 < len(lines):
             continue
         for command in _split(words):

@@ -41,35 +41,6 @@ _STRATEGIES = {name: name for name in ("no", "steps", "epoch", "best")}
 _TRACKERS = ("tensorboard", "trackio", "wandb")
 _POSITIONS = 2 * 375 + 256 + 16
 """Positions in the language model of an item of 60 s with as much text as the scripts keep."""
-_LEARNT_OTHERWISE = (
-    "What the scripts do otherwise:",
-    "  * Their prompt says that the language is English, whatever is spoken. Here it is each record's `language`; the",
-    "    model finds it out where there is none. For English recordings that name none: data.train.0.language: en",
-    "  * They cut transcripts after 256 tokens, without a word, and learn the cut. Here longer ones are learnt whole;",
-    "    those over `model.max_text_tokens` are left out, counted and named.",
-    "  * They end no transcript with the end token, so that their models do not learn to stop. Here they do.",
-    "  * They take recordings of any length. Here those over `data.max_seconds` are left out and counted: raise it,",
-    "    and `data.batch_tokens` with it (375 positions per item for every 30 s).",
-)
-_OF_DEFAULTS = {
-    "train.precision": "They compute in bfloat16 (bf16). `train.precision: auto` does so on a GPU that has it.",
-    "train.keep": "They keep every checkpoint. Here the newest two and the best; `train.keep: null` keeps all.",
-    "train.use": "They save the last weights. Here those of the best evaluation; `train.use: last` for theirs.",
-}
-"""Defaults of the scripts that have another default here, by the key."""
-_OF_LORA = (
-    "  * Their --freeze-audio-tower leaves the adapters in the tower trained. With `model.freeze` there are none.",
-)
-_OF_FULL = (
-    "  * They update weights in bfloat16, which loses small updates. Here trained weights are in float32, which takes",
-    "    more memory (see `stentor train RUN.yaml --plan-only`). What takes less: optim.type: adamw8bit (it needs",
-    "    bitsandbytes), train.shard: true with --processes, or LoRA (--use-lora).",
-)
-_UNTRACKED = (
-    "",
-    "The scripts always log to Trackio (report_to), and make a Space for it when they find a token. Here:",
-    "  callbacks: [{type: tracking, trackio: {project: voxtral}}]",
-)
 _OF_TRAINER = (
     "is a checkpoint of transformers' Trainer: the optimizer in it belongs to other parameters (in bfloat16, in their "
     "order), so training cannot resume from it. Its weights alone: give a folder with the whole model (adapters "
@@ -140,12 +111,16 @@ def _converted(command: Command, options: Options, others: Sequence[Command]) ->
     _length(job)
     _steering(job)
     _tracking(job, "voxtral-lora-finetuning" if lora else "voxtral-finetuning")
-    defaults = [f"  * {text}" for key, text in _OF_DEFAULTS.items() if job.made(key) in (None, "auto")]
-    job.comments += ["", *_LEARNT_OTHERWISE, *defaults, *(_OF_LORA if lora else _OF_FULL)]
+    defaults = [f"  * {text}" for key, text in _FLAGS["defaults"].items() if job.made(key) in (None, "auto")]
+    job.comments += ["", *_remarks("always"), *defaults, *_remarks("lora" if lora else "full")]
     _launch(job, command.launcher)
     _publish(job, path, others)
     _leave_out(job, options.others)
     return job.converted(f"Converted from a command line of {command.script} by `stentor config convert voxtral`.")
+
+
+def _remarks(kind: str) -> list[str]:
+    return str(_FLAGS["remarks"][kind]).splitlines()
 
 
 def _model(job: Conversion, script: str) -> bool:
@@ -247,13 +222,14 @@ def _steering(job: Conversion) -> None:
         job.notes.append(f"--save-strategy {saving}: a checkpoint is written at each evaluation, to resume from.")
     if (best := job.take("load-best-model-at-end")) is not None:
         job.put("train.use", "best" if best.value else "last", best)
-    names = ("metric-for-best-model", "early-stopping-patience", "early-stopping-threshold")
-    metric, patience, threshold = map(job.values.get, names)
-    if job.made("data.eval") and (metric is not None or patience is not None):
-        for name in names:
-            job.take(name)
-        name = metric and Node(f"dev/{str(metric.value).removeprefix('eval_')}", metric.place)
-        _callback(job, "early_stop", {"metric": name, "patience": patience, "min_delta": threshold})
+    metric, patience = job.take("metric-for-best-model"), job.take("early-stopping-patience")
+    watched = metric and Node(f"dev/{str(metric.value).removeprefix('eval_')}", metric.place)
+    if job.made("data.eval") and patience is not None:
+        threshold = job.take("early-stopping-threshold")
+        _callback(job, "early_stop", {"metric": watched, "patience": patience, "min_delta": threshold})
+    elif watched is not None:
+        job.notes.append(f"--metric-for-best-model: checkpoints are ranked by `train.best_metric: {watched.value}`.")
+        job.comment_out("Checkpoints are ranked by:", [("train.best_metric", watched)])
 
 
 def _callback(job: Conversion, kind: str, settings: dict[str, Any]) -> None:
@@ -266,7 +242,7 @@ def _callback(job: Conversion, kind: str, settings: dict[str, Any]) -> None:
 def _tracking(job: Conversion, project: str) -> None:
     report, space, name = map(job.take, ("report-to", "trackio-space", "project"))
     if report is None and space is None:
-        job.comments += _UNTRACKED
+        job.comments += ["", *_remarks("untracked")]
         return
     wanted = report.plain() if report is not None else []
     wanted = {str(w).lower() for w in (wanted if isinstance(wanted, list) else [wanted])} - {"none", ""}

@@ -151,8 +151,8 @@ class Conversion(ForeignConfig):
         self.put(f"{ours}.batch_tokens", round(count * positions))
 
     def resume(self, key: str, node: Node, instead: str) -> None:
-        """Resuming from a checkpoint of Stentor is an option of the command, which the notes name; another one, a state of
-        accelerate, is a mistake. `instead`: how to start from such a one."""
+        """Note the command that resumes from a checkpoint of Stentor. Another one, a state of accelerate, is a mistake;
+        `instead`: how to start from such a one."""
         if step_of(Path(str(node.value))) < 0:
             kind = "a checkpoint of a Stentor run, RUN/checkpoints/step-N"
             self.wrong(node, key, f"{kind}: a state that accelerate saved cannot be read here. {instead}")

@@ -20,6 +20,7 @@ from stentor.engine.checkpoint import step_of
 from stentor.errors import ConfigError, without_secrets
 
 Value = TypeVar("Value")
+Instead = TypeVar("Instead")
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class ForeignConfig:
         """Note a value that cannot be used."""
         self.mistakes += wrong(node, key, expected).mistakes
 
-    def checked(self, instead: Value, read: Callable[..., Value], *arguments: Any) -> Value:
+    def checked(self, instead: Instead, read: Callable[..., Value], *arguments: Any) -> Value | Instead:
         """The value that `read` returns; `instead` where it raises `Mistakes`, which are noted."""
         try:
             return read(*arguments)
@@ -150,8 +151,8 @@ class Conversion(ForeignConfig):
         self.put(f"{ours}.batch_tokens", round(count * positions))
 
     def resume(self, key: str, node: Node, instead: str) -> None:
-        """Resuming from a checkpoint of Stentor is an option of the command, which is told; another one, a state of
-        accelerate, is a mistake. `instead`: how to start from such a one."""
+        """Note the command that resumes from a checkpoint of Stentor. Another one, a state of accelerate, is a mistake;
+        `instead`: how to start from such a one."""
         if step_of(Path(str(node.value))) < 0:
             kind = "a checkpoint of a Stentor run, RUN/checkpoints/step-N"
             self.wrong(node, key, f"{kind}: a state that accelerate saved cannot be read here. {instead}")

@@ -147,7 +147,7 @@ def _model(job: Conversion) -> float:
     # VoxLM pads every clip to 30 seconds. Other encoders than Whisper have no such window.
     job.put("model.encoder.window", "30s" if "whisper" in _kind(job.made("model.encoder.from")) else "natural")
     frames, factor = job.take("model.frame_rate"), job.take("model.downsample_factor")
-    rate = job.checked(50, number, frames, "model.frame_rate", 50)
+    rate: float = job.checked(50, number, frames, "model.frame_rate", 50)
     rate /= job.checked(4, number, factor, "model.downsample_factor", 4)
     job.put("model.projector", {"type": "conv", "rate": rate, "dropout": 0.1})
     job.move("model.projection_dropout", "model.projector.dropout")

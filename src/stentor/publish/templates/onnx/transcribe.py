@@ -79,14 +79,10 @@ class Recognizer:
 
     def words_before(self, language, context):
         prompt = self.settings["prompt"]
-        words, start = [prompt["instruction"]] if prompt["instruction"] else [], prompt["audio_start"]
-        words += [f"Language: {language}."] if language and prompt["language"] else []
-        words += [f"Context: {context}"] if context and prompt["context"] else []
-        return (
-            self.tokenizer.encode(" ".join(words) + start, add_special_tokens=False).ids
-            if words or start.strip()
-            else []
-        )
+        said = language and prompt["language"] and f"Language: {language}."
+        terms = context and prompt["context"] and f"Context: {context}"
+        text = " ".join(filter(None, [prompt["instruction"], said, terms])) + prompt["audio_start"]
+        return self.tokenizer.encode(text, add_special_tokens=False).ids if text.strip() else []
 
     def features(self, clip):
         """Input of the encoder, audio [T] or log-mel [mels, T], and how many of its T steps are the clip."""

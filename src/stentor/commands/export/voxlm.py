@@ -1,20 +1,21 @@
 """`stentor import voxlm`: a trained VoxLM model as an export."""
 
+from typing import Any
+
 from stentor.commands.export.export import check_empty, written
 from stentor.commands.train_options import ImportVoxLMOptions
 from stentor.config.yaml_writer import dump
+from stentor.models.base import Family
 
 
 def import_voxlm(options: ImportVoxLMOptions) -> None:
     """Write the export, and print what was left out and the section that trains it further. Raises ConfigError."""
-    from stentor.models.speech_llm.voxlm import imported, read
-
+    families: dict[str, Any] = dict(Family.choices())
     check_empty(options.to)
-    checkpoint = read(options.checkpoint)
-    bundle, left_out = imported(checkpoint)
+    bundle, left_out = families["speech_llm"].from_voxlm(options.checkpoint)
     with written(options.to) as folder:
         bundle.family.save(bundle, bundle.model.state_dict(), folder)
-    print(f"Imported {checkpoint.file} to {options.to}.")
+    print(f"Imported {options.checkpoint} to {options.to}.")
     for what in left_out:
         print(f"Not imported: {what}.")
     section = bundle.family.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -170,6 +170,12 @@ class SpeechLLM(PretrainedFamily):
                 raise ConfigConflict(key, f"for `stream`, which transcribes during the recording: {fix}")
         return self
 
+    @classmethod
+    def from_voxlm(cls, path: Path) -> tuple[Bundle, list[str]]:
+        """A bundle of a checkpoint of VoxLM, to be saved, and what is not in it. Raises ConfigError."""
+        module = cls._module("voxlm")
+        return module.imported(module.read(path))  # type: ignore[no-any-return]
+
     def writes(self, search: str) -> bool:
         return super().writes(search) and self.stream is None
 

@@ -79,25 +79,22 @@ class Recognizer:
 
     def words_before(self, language, context):
         prompt = self.settings["prompt"]
-        words = [prompt["instruction"]] if prompt["instruction"] else []
-        words += [f"Language: {language}."] if language and prompt["language"] else []
-        words += [f"Context: {context}"] if context and prompt["context"] else []
-        start = prompt.get("audio_start", "\n")
-        text = " ".join(words) + start if words or start.strip() else ""
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
+        said = language and prompt["language"] and f"Language: {language}."
+        terms = context and prompt["context"] and f"Context: {context}"
+        text = " ".join(filter(None, [prompt["instruction"], said, terms])) + prompt["audio_start"]
+        return self.tokenizer.encode(text, add_special_tokens=False).ids if text.strip() else []
 
     def features(self, clip):
         """Input of the encoder, audio [T] or log-mel [mels, T], and how many of its T steps are the clip."""
         shape = self.settings["encoder"]
         if shape["kind"] == "wave":
             return (clip - clip.mean()) / np.sqrt(clip.var() + 1e-7) if shape["normalize"] else clip, len(clip)
-        steps = len(clip) // HOP
+        steps = (shape["window"] if shape["whole_window"] else len(clip)) // HOP
         if shape["log_mel"] == "parakeet":  # mean 0 and variance 1 in each band
             signal = np.pad(np.append(clip[:1], clip[1:] - np.float32(0.97) * clip[:-1]), 256)
             mel = np.log(mel_power(signal, steps, 512, np.hanning(400), shape["mels"]) + 2**-24)
             return ((mel - mel.mean(0)) / (mel.std(0, ddof=1) + 1e-5)).T.astype(np.float32), steps
         clip = np.pad(clip, (0, max(0, (shape["window"] or 0) - len(clip))))
-        steps = len(clip) // HOP if shape.get("whole_window") else steps
         rows = min(-(-(len(clip) + 200) // HOP), max(len(clip), 30 * RATE) // HOP)
         signal = np.pad(np.pad(clip, (200, 0), "reflect"), (0, max(0, rows * HOP + 200 - len(clip))))
         if rows * HOP == 30 * RATE:  # Whisper's window ends like it begins

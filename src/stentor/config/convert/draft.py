@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,9 +18,6 @@ from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump, inline
 from stentor.engine.checkpoint import step_of
 from stentor.errors import ConfigError, without_secrets
-
-Value = TypeVar("Value")
-Instead = TypeVar("Instead")
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class ForeignConfig:
         """Note a value that cannot be used."""
         self.mistakes += wrong(node, key, expected).mistakes
 
-    def checked(self, instead: Instead, read: Callable[..., Value], *arguments: Any) -> Value | Instead:
+    def checked(self, instead: Any, read: Callable[..., Any], *arguments: Any) -> Any:
         """The value that `read` returns; `instead` where it raises `Mistakes`, which are noted."""
         try:
             return read(*arguments)

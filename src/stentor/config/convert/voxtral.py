@@ -228,8 +228,7 @@ def _steering(job: Conversion) -> None:
         threshold = job.take("early-stopping-threshold")
         _callback(job, "early_stop", {"metric": watched, "patience": patience, "min_delta": threshold})
     elif watched is not None:
-        job.notes.append(f"--metric-for-best-model: checkpoints are ranked by `train.best_metric: {watched.value}`.")
-        job.comment_out("Checkpoints are ranked by:", [("train.best_metric", watched)])
+        job.put("train.best_metric", watched)
 
 
 def _callback(job: Conversion, kind: str, settings: dict[str, Any]) -> None:

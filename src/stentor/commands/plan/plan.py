@@ -190,7 +190,8 @@ class BatchTrial:
 
 def memory_and_time(config: Config, setup: TrainingSetup, world: int) -> tuple[dict[str, Any], float | None]:
     """(memory, seconds per step) of the run: estimates, and what trying the largest and a middling batch showed."""
-    trial = BatchTrial(config, setup, accelerator(config.train))
+    # The trial is one process, also where the plan is for several that shard the model.
+    trial = BatchTrial(config, setup, accelerator(config.train.model_copy(update={"shard": False})))
     device, model, batch_sampler = trial.device, setup.bundle.model, setup.batch_sampler
     items = sorted(batch_sampler.largest(), key=lambda i: -batch_sampler.cost(i.cut, i.seconds))
     largest = trial.read(items)

@@ -147,6 +147,8 @@ REFUSED = [
     ("demo runs/words", "studio"),
 ]
 """Command lines that are run where their extra is missing alone."""
+ELSEWHERE = {("import", "voxlm"): "tests/models/test_voxlm_import.py, which makes a checkpoint of VoxLM"}
+"""Verbs that are not run here, and where they are."""
 
 
 def import_all() -> int:
@@ -211,10 +213,10 @@ def words(line: str) -> tuple[str, ...]:
     return tuple(shlex.split(line))
 
 
-def verb_names() -> list[tuple[str, ...]]:
+def verb_names() -> set[tuple[str, ...]]:
     from stentor.inference.declarations import VERBS
 
-    return [tuple(f"{verb.group} {verb.name}".split()) for verb in VERBS]
+    return {tuple(f"{verb.group} {verb.name}".split()) for verb in VERBS}
 
 
 def check(line: str, extra: str) -> bool:
@@ -249,7 +251,7 @@ def main(folder: Path, hidden: Sequence[str] = ()) -> None:
     calls = [*CALLS, *(call for call in REFUSED if call[1] in missing)]
     failed = [line for line, extra in calls if not check(line, extra if extra in missing else "")]
     named = {words(line) for line, _ in (*CALLS, *REFUSED)}
-    failed += [f"no call of {name}" for name in verb_names() if not any(n[: len(name)] == name for n in named)]
+    failed += [f"no call of {name}" for name in verb_names() - ELSEWHERE.keys() if not any(n[: len(name)] == name for n in named)]
     sys.exit("\n".join(["failed:", *failed]) if failed else 0)
 
 

@@ -195,7 +195,10 @@ REFUSED_BRANCHES = [
     ("name=run", "is in the run folder"),
     ("train.accumulate=1", "nothing is left to train"),
     ("model.encoder.config.d_model=64", "The model is built on"),
-    ("model={type: ctc, from: some/model}", "belongs to another model (model.type: speech_llm -> ctc)"),
+    (
+        "model={type: ctc, from: some/model}; losses={ctc: ctc}",
+        "belongs to another model (model.type: speech_llm -> ctc)",
+    ),
     ("model.lora={rank: 2}", "of its tensors are not trained here"),
     ("optim.type=sgd", "has the state of optim.type adamw"),
     ("stages=[{}, {}]", "has `stages`"),
@@ -205,7 +208,9 @@ REFUSED_BRANCHES = [
 @pytest.mark.parametrize(("override", "says"), REFUSED_BRANCHES)
 def test_what_does_not_fit_is_refused_before_anything_is_written(config, attempt, tmp_path, override, says):
     before = bytes_of(tmp_path / "runs")
-    code, said = attempt("train", config, "name=branch", override, "--resume-from", tmp_path / "runs" / "run")
+    code, said = attempt(
+        "train", config, "name=branch", *override.split("; "), "--resume-from", tmp_path / "runs" / "run"
+    )
     assert code == 2 and says in said, said
     after = bytes_of(tmp_path / "runs")
     assert after == before | {k: v for k, v in after.items() if k == "branch/.lock"}

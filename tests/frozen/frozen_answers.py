@@ -93,7 +93,8 @@ def outputs(model: stentor.load) -> dict[str, Any]:
         examples.append(task.example(cut, audio, np.random.default_rng(0)))
     batch = task.collate(examples, bundle.processor, False)
     with torch.no_grad():
-        return dict(arrays(bundle.model(**batch.inputs)))
+        computed = bundle.model(**batch.inputs)
+    return dict(arrays({term: value for term, value in computed.items() if term != "weights"}))  # `weights` are its own
 
 
 def evaluated(export: str, source: str) -> dict[str, Any]:

@@ -102,4 +102,4 @@ def test_a_few_words_leave_it_as_it_is():
 )
 def test_where_it_does_not_fit(task, sets, message):
     with pytest.raises(ConfigError, match=message):
-        Callback.model_validate({"type": "calibrate", "set": "held"}).on_start(trainer(task, sets))
+        Callback.model_validate({"type": "calibrate", "set": "held"}).check(trainer(task, sets).config)

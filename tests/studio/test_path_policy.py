@@ -25,10 +25,10 @@ def keys(table: dict[str, str]) -> set[str]:
 NOT_PATHS = keys(
     {
         "CTCFamily OmniVoice Seq2Seq TransducerFamily TransformersFamily": "freeze revision",
-        "Codec Embedder PretrainedSection SSL Utmos WavLMEcapa XVector": "revision",
+        "Codec Embedder PretrainedSection SSL Sherpa Utmos WavLMEcapa XVector": "revision",
         "SpeechLLM Transformer": "freeze",
         "AudioLLMLora CTCLora OmniVoiceLora Seq2SeqLora SpeechLLMLora TTSLora TransducerLora": "targets",
-        "Columns": "audio duration id language speaker text translation",
+        "Columns": "audio duration ends id language speaker speakers starts text translation",
         "Hub": "config data_files name preset revision split subset",
         "Corpus": "name split",
         "LanguageAdapter Recognizer Source": "language",
@@ -39,7 +39,9 @@ NOT_PATHS = keys(
         "AudioFolder": "text_suffixes",
         "Config": "name",
         "Data": "by",
-        "EarlyStop": "metric",
+        "EarlyStop Schedule": "metric",
+        "Train": "best_metric",
+        "PromptSection": "audio_start audio_end",
         "Join": "same",
         "OmniVoiceTokenizer": "phonemes",
         "ParameterGroup": "params",
@@ -51,7 +53,7 @@ NOT_PATHS = keys(
 PATHS = keys(
     {
         "CTCFamily Codec Embedder OmniVoice PretrainedSection Recognizer SSL Seq2Seq TransducerFamily": "from",
-        "Utmos WavLMEcapa XVector": "from",
+        "Sherpa Utmos WavLMEcapa XVector": "from",
         "TransformersFamily": "from tokenizer",
         "Config": "output",
         "Family": "init",

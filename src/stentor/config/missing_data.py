@@ -22,7 +22,7 @@ def located(root: Node, section: str | None = None) -> Iterator[None]:
         leaves = list(_leaves(node, error.path, keys))
         for leaf in [leaf for leaf in leaves if leaf.section.get("split") == error.part] or leaves:
             key = dotted(leaf.keys)
-            value = "" if str(error).startswith(leaf.value) else f" is {leaf.value}"
+            value = "" if str(error).startswith((leaf.value, str(Path(leaf.value)))) else f" is {leaf.value}"
             raise DataError(f"{leaf.place}: '{key}'{value}: {error} {_mend(leaf, key)}") from None
         raise
 

@@ -55,8 +55,8 @@ def _unread() -> Iterator[None]:
 
     def of_config(cls: Any, name: Any, *_: Any, config: Any = None, **options: Any) -> Any:
         if config is None:
-            kept = {key: value for key, value in options.items() if key in ("revision", "trust_remote_code")}
-            config = cls.config_class.from_pretrained(name, **kept)
+            revision = options.get("revision")
+            config = cls.config_class.from_pretrained(name, trust_remote_code=False, revision=revision)
         return cls(config)
 
     PreTrainedModel.from_pretrained = classmethod(of_config)  # type: ignore[method-assign, assignment]

@@ -39,7 +39,7 @@ class TransformersFamily(BuiltFamily):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type in which frozen parts of a base model are stored. Trained weights are always float32, and so are frozen parts
+    """Type in which frozen parts of a base model are stored. Trained weights are always float32, as are frozen parts
     that `init` replaces, because the export contains them."""
     adapters_alone: ClassVar[bool] = True
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)

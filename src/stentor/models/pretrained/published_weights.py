@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.atomic_write import atomic_path
+from stentor.data.atomic_write import atomic_path, follow_umask
 from stentor.data.storage_cache import work_place
 from stentor.errors import ConfigError
 from stentor.models.pretrained.load import load_pretrained
@@ -70,6 +70,7 @@ def converted(files: Sequence[Path], where: str) -> Path:
         tensors |= {name: tensor.clone() for name, tensor in named.items()}
     with atomic_path(path) as part:
         save_file(tensors, part, metadata={"format": "pt"})
+        follow_umask(part)
     return path
 
 

@@ -196,7 +196,7 @@ REFUSED_BRANCHES = [
     ("train.accumulate=1", "nothing is left to train"),
     ("model.encoder.config.d_model=64", "The model is built on"),
     (
-        "model={type: ctc, from: some/model}; losses={ctc: ctc}",
+        "model={type: ctc, from: some/model}; losses.text=null",
         "belongs to another model (model.type: speech_llm -> ctc)",
     ),
     ("model.lora={rank: 2}", "of its tensors are not trained here"),

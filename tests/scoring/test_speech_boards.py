@@ -182,6 +182,7 @@ def test_other_judges_and_part_of_the_list_are_named(model, copies, recognizer, 
     [
         (["--board", "seedtts_en:u1"], "seedtts_en is one list without parts"),
         (["--board", "seedtts_en", "--data", "x.jsonl"], "has a list of its own: leave out --data"),
+        (["--board", "seedtts_en", "--tune"], "--board and --tune do not go together"),
         (["--board", "english", "--fetch"], "--fetch is for --board of speech synthesis"),
         (["--board", "seedtts_en", "--scoring", "open_asr"], "--scoring is for models that transcribe"),
     ],

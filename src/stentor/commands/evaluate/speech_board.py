@@ -152,7 +152,7 @@ def unpacked(archive: Path) -> Path:
 
 
 def _section(judge: Judge, copies: Copies) -> dict[str, Any]:
-    path = copies.path(judge.hub, judge.files, [judge.path])
+    path = copies.path(judge.hub, judge.files or [judge.path, f"{judge.path}/*"], [judge.path])
     return judge.section | {"from": str(safe_folder(path, "--board") if path.is_dir() else path)}
 
 

@@ -12,6 +12,7 @@ from stentor.data.atomic_write import atomic_path
 from stentor.data.storage_cache import work_place
 from stentor.errors import ConfigError
 from stentor.models.pretrained.load import load_pretrained
+from stentor.models.pretrained.pickled import read_checkpoint
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,8 +51,8 @@ def _download(endings: Sequence[str], name: str, options: dict[str, Any]) -> str
 def converted(files: Sequence[Path], where: str) -> Path:
     """The tensors of files of torch, whose code is never run, in one safetensors file of the cache, by the same names;
     those below the key `model`, where there is one. Raises ConfigError for a file with anything else."""
-    import torch
     from safetensors.torch import save_file
+    from torch import Tensor
 
     stamp = "".join(f"-{file.stat().st_size}-{file.stat().st_mtime_ns}" for file in files)
     path = work_place("weights", files[0].resolve().with_name(f"{files[0].stem}{stamp}")).with_suffix(".safetensors")
@@ -60,12 +61,11 @@ def converted(files: Sequence[Path], where: str) -> Path:
     tensors: dict[str, Tensor] = {}
     for file in files:
         try:
-            content = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # of many kinds: a damaged archive, a class, an old format
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(f"{where}: {file} is no file of weights alone, so it is not read ({reason}).") from None
-        named = content.get("model", content) if isinstance(content, dict) else None
-        if not isinstance(named, dict) or not all(isinstance(value, torch.Tensor) for value in named.values()):
+            content = read_checkpoint(file)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        named = content.get("model", content)
+        if not isinstance(named, dict) or not all(isinstance(value, Tensor) for value in named.values()):
             raise ConfigError(f"{where}: {file} holds more than tensors by their names: it is no file of weights.")
         tensors |= {name: tensor.clone() for name, tensor in named.items()}
     with atomic_path(path) as part:
@@ -82,10 +82,8 @@ def safe_folder(folder: Path, where: str) -> Path:
     weights = converted(pickles, where)
     safe = weights.with_suffix("")
     safe.mkdir(exist_ok=True)
-    linked = {
-        file.name: file.absolute() for file in folder.iterdir() if file not in pickles and ".index." not in file.name
-    }
-    for name, file in (linked | {"model.safetensors": weights}).items():
+    linked = [file for file in folder.iterdir() if file not in pickles and ".index." not in file.name]
+    for name, file in (("model.safetensors", weights), *((file.name, file.absolute()) for file in linked)):
         (safe / name).unlink(missing_ok=True)
         (safe / name).symlink_to(file)
     return safe

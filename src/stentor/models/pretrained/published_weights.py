@@ -4,7 +4,6 @@ file of torch are written as safetensors first, into the cache; nothing else of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors"
         return path
     if path.suffix in (*endings, *PICKLES):
         raise ConfigError(f"{where}.from: there is no file {path}.")
-    folder = path if path.is_dir() else Path(load_pretrained(part, where, partial(_download, endings)))
+    folder = snapshot(part, where, [f"*{ending}" for ending in endings])
     for ending in endings:
         files = sorted(folder.glob(f"*{ending}"))
         if len(files) > 1:
@@ -42,10 +41,17 @@ def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors"
     raise ConfigError(f"{where}.from: {part.source} has no file {' or '.join(endings)}.")
 
 
-def _download(endings: Sequence[str], name: str, options: dict[str, Any]) -> str:
+def snapshot(part: Any, where: str, patterns: list[str]) -> Path:
+    """The folder of a section with `source` and `revision`, or one with the files of its repository on the Hub that fit
+    the `patterns`. Raises ConfigError."""
+    folder = Path(part.source).expanduser()
+    if folder.is_dir():
+        return folder
     from huggingface_hub import snapshot_download
 
-    return str(snapshot_download(name, allow_patterns=[f"*{ending}" for ending in endings], **options))
+    return Path(
+        load_pretrained(part, where, lambda name, options: snapshot_download(name, allow_patterns=patterns, **options))
+    )
 
 
 def converted(files: Sequence[Path], where: str) -> Path:

@@ -90,8 +90,10 @@ def safe_folder(folder: Path, where: str) -> Path:
     safe.mkdir(exist_ok=True)
     linked = [file for file in folder.iterdir() if file not in pickles and ".index." not in file.name]
     for name, file in (("model.safetensors", weights), *((file.name, file.absolute()) for file in linked)):
-        (safe / name).unlink(missing_ok=True)
-        (safe / name).symlink_to(file)
+        link = safe / name
+        if not (link.exists() and link.samefile(file)):  # other processes may be reading it
+            link.unlink(missing_ok=True)
+            link.symlink_to(file)
     return safe
 
 

@@ -15,8 +15,9 @@ from stentor.audio.synth import say
 from stentor.cli import main
 from stentor.commands.evaluate.speech_rows import SpeechRows
 from stentor.errors import ConfigError
+from stentor.evaluators.by_language import ByLanguage
 from stentor.sources.speech_boards import speech_boards
-from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
+from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator, evaluate_clips
 from stentor.text.protocols import NORMALIZERS
 
 TEXTS = {"u1": "One two.", "u2": "Two, one!", "u3": "Ok, yes."}
@@ -131,11 +132,7 @@ def test_a_killed_evaluation_resumes(model, copies, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("gone", "code", "message"),
     [
-        (
-            f"{DATA}/seedtts_testset.tar.gz",
-            3,
-            "seedtts_testset or seedtts_testset.tar.gz: run `stentor evaluate --board",
-        ),
+        (f"{DATA}/seedtts_testset.tar.gz", 3, "or seedtts_testset.tar.gz: run `stentor evaluate --board"),
         (f"{DATA}/seedtts_test_en.jsonl", 3, "seedtts_test_en.jsonl or seedtts_testset/en/meta.lst"),
         (f"{MODELS}/mos", 3, "k2-fsa/TTS_eval_models has no mos/utmos22_strong_step7459_v1.pt"),
         (f"{MODELS}/wer/whisper-large-v3/config.json", 2, "config.json"),
@@ -182,6 +179,7 @@ def test_other_judges_and_part_of_the_list_are_named(model, copies, recognizer, 
     [
         (["--board", "seedtts_en:u1"], "seedtts_en is one list without parts"),
         (["--board", "seedtts_en", "--data", "x.jsonl"], "has a list of its own: leave out --data"),
+        (["--board", "seedtts_en", "--tune"], "--board and --tune do not go together"),
         (["--board", "english", "--fetch"], "--fetch is for --board of speech synthesis"),
         (["--board", "seedtts_en", "--scoring", "open_asr"], "--scoring is for models that transcribe"),
     ],
@@ -206,21 +204,17 @@ def test_every_board_can_be_asked_for():
         for judge in (*board.recognizers.values(), *board.judges):
             section = SpeechEvaluator.model_validate({**judge.section, "from": judge.path})
             assert type(section) is kinds[judge.section["type"]]
-            assert section.gives == ("text" if judge in board.recognizers.values() else section.gives)
+            assert (section.gives == "text") == (judge in board.recognizers.values())
 
 
-def test_each_language_has_its_recogniser(tmp_path):
+def test_each_language_has_its_recogniser():
     class Word(SpeechEvaluator):
         type: str = "word"
         word: str = ""
         gives = "text"
 
         def load(self, device="cpu"):
-            from stentor.tasks.speak.evaluator import LoadedEvaluator
-
             return LoadedEvaluator(8000, lambda audios, languages: [f"{self.word} {len(a)}" for a in audios])
-
-    from stentor.evaluators.by_language import ByLanguage
 
     judge = ByLanguage(languages={"zh": Word(word="zh")}, other=Word(word="other"))
     clips = [np.zeros(n, np.float32) for n in (8000, 16000, 8000, 8000)]

@@ -127,8 +127,10 @@ class EvaluateOptions(GpuCluster):
     @property
     def way(self) -> str:
         """The way of scoring. Raises ConfigError where two of them are asked for."""
-        names = {field.name for field, _ in given(self)} - ({"board"} if self.speaks_board else set())
+        names = {field.name for field, _ in given(self)}
         chosen = [way for way in (BOARD, TUNE, STREAM, DIARIZER, AUDIO_FROM) if way[2:].replace("-", "_") in names]
+        if self.speaks_board and chosen in ([BOARD], [BOARD, AUDIO_FROM]):
+            chosen.remove(BOARD)
         if chosen == [STREAM, DIARIZER]:
             return STREAM
         if len(chosen) > 1:
@@ -138,7 +140,7 @@ class EvaluateOptions(GpuCluster):
     def __call__(self) -> int | None:
         """Score in the way that the options choose, and print the scores. Raises ConfigError for options that do not go
         together, or are not for this way."""
-        way, spoken = self.way, self.speaks_board
+        way, spoken, options = self.way, self.speaks_board, self
         # What a task of the model does not use is refused when the model is known.
         refuse_unused(self, *((SPEECH_BOARD,) if spoken else ()), *((SPEAK, TASK) if way == TASK else (way,)))
         if spoken:
@@ -151,16 +153,10 @@ class EvaluateOptions(GpuCluster):
             if self.fetch:
                 print("\n".join((f"{self.board} is here:", options.data, *options.judge)))
                 return None
-            return self._score(options)
-        if self.model is None and way not in (TASK, AUDIO_FROM):
+        elif self.model is None and way not in (TASK, AUDIO_FROM):
             raise ConfigError(f"{way} scores a model: name the MODEL.")
-        if not self.data and way != BOARD:
+        elif not self.data and way != BOARD:
             raise ConfigError("There is nothing to score on: give it with --data.")
-        return self._score(self)
-
-    def _score(self, options: "EvaluateOptions") -> int | None:
-        """Score by `options`: these, or these with what a board adds."""
-        way = self.way
         if way in (TASK, AUDIO_FROM):
             from stentor.engine.launch import launch, launched
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -39,9 +38,9 @@ class Sherpa(SpeechEvaluator):
         import torch
         from sherpa_onnx import OfflineRecognizer
 
-        from stentor.models.pretrained.load import load_pretrained
+        from stentor.models.pretrained.published_weights import snapshot
 
-        folder = Path(load_pretrained(self, self.type, _download))
+        folder = snapshot(self, self.type, ["model*.onnx", "tokens.txt"])
         networks = sorted(folder.glob("*.onnx"), key=lambda file: (file.name != "model.onnx", file.name))
         if not networks or not (folder / "tokens.txt").is_file():
             raise ConfigError(
@@ -64,11 +63,3 @@ class Sherpa(SpeechEvaluator):
             return texts
 
         return LoadedEvaluator(RATE, transcribe)
-
-
-def _download(name: str, options: dict[str, Any]) -> str:
-    if Path(name).is_dir():
-        return name
-    from huggingface_hub import snapshot_download
-
-    return str(snapshot_download(name, allow_patterns=["model*.onnx", "tokens.txt"], **options))

@@ -8,14 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Judge:
-    """A judge of a board: the repository on the Hub, the file or folder in it, patterns of the files that it consists
-    of, and the evaluator's other keys."""
+    """A judge of a board; the table says what the fields are."""
 
     name: str
-    hub: str
-    path: str
-    files: list[str]
     section: dict[str, Any]
+    hub: str = "k2-fsa/TTS_eval_models"
+    path: str = "."
+    files: list[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stentor.data.cut import Cut, UnusableRecord, check_text_fields, cut_from_record
-from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, open_text, parse_object, raise_problems
+from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, each_line, open_text, parse_object, raise_problems
 from stentor.data.storage import StoragePath, is_remote, join
 from stentor.errors import DataError, RecordError
 from stentor.sources.base import Source
@@ -80,6 +80,11 @@ def _is_to_speak(line: str) -> bool:
     return named or ("id" in record and {k for k, v in record.items() if v is not None} <= TEXT_KEYS)
 
 
+def _transcript(record: dict[str, Any], number: int, where: str) -> tuple[str, str]:
+    check_text_fields(record, where, ("id", "text"))
+    return str(record.get("id")), record.get("text") or ""
+
+
 class SpeechList(Source):
     """Texts to speak, each in the voice of a reference: the lists of speech synthesis benchmarks. Records have no
     recording of the text itself, unless the list names one, so only `stentor evaluate` takes them.
@@ -140,7 +145,9 @@ class SpeechList(Source):
         layout, path = self.layout(), self.path.expanduser()
         problems: list[str] = []
         lines_of: dict[str, int] = {}
-        transcripts = None if self.transcripts is None else self._transcripts(self.transcripts.expanduser())
+        transcripts = None
+        if self.transcripts is not None:
+            transcripts = dict(each_line(self.transcripts.expanduser(), _transcript))
         with open_text(path) as lines:
             for number, line in lines.numbered():
                 if isinstance(line, str) and not line.strip():
@@ -163,16 +170,6 @@ class SpeechList(Source):
         raise_problems(str(path), problems)
         if not lines_of:
             raise DataError(f"{path} holds no texts.")
-
-    def _transcripts(self, path: Path) -> dict[str, str]:
-        texts: dict[str, str] = {}
-        with open_text(path) as lines:
-            for number, line in lines.numbered():
-                if isinstance(line, RecordError) or line.strip():
-                    record = parse_object(line, f"{path}:{number}")
-                    check_text_fields(record, f"{path}:{number}", ("id", "text"))
-                    texts[str(record.get("id"))] = record.get("text") or ""
-        return texts
 
     def _fields(self, line: str | RecordError, layout: str, number: int, where: str) -> dict[str, Any]:
         """The fields of a line, by the names of a manifest. Raises DataError."""
@@ -234,10 +231,9 @@ class SpeechList(Source):
 
     def _path(self, written: str) -> Path:
         if self.audio_root is not None:
-            whole = join(self.audio_root.expanduser(), written)
-            parts = Path(written).parts
-            ends = (join(self.audio_root.expanduser(), "/".join(parts[i:])) for i in range(1, len(parts)))
-            return whole if whole.exists() else next((path for path in ends if path.exists()), whole)
+            root, parts = self.audio_root.expanduser(), Path(written).parts
+            paths = [join(root, written), *(join(root, "/".join(parts[i:])) for i in range(1, len(parts)))]
+            return next((path for path in paths if path.exists()), paths[0])
         return beside_or_here(written, self.path.expanduser().parent)
 
     def _existing(self, written: str, key: str, where: str) -> Path:

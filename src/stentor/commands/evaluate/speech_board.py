@@ -49,7 +49,6 @@ class Copies:
         from huggingface_hub import snapshot_download
 
         to = None if self.folder is None else self.folder / hub
-
         try:
             with explained(hub):
                 return Path(snapshot_download(hub, repo_type=kind, allow_patterns=list(files), local_dir=to))
@@ -127,13 +126,15 @@ def _list(board: SpeechBoard, copies: Copies, limit: int | None) -> dict[str, An
     places = (place / name for name in board.lists for place in (archive.parent, audio))  # or in the archive
     path = next((place for place in places if place.is_file()), None)
     path = path or copies.path(board.hub, files, board.lists, "dataset")
-    data: dict[str, Any] = {"type": "speech_list", "path": str(path)}
-    if path.suffix == ".jsonl":
-        data["audio_root"] = str(audio)
-    if board.transcripts is not None:
-        data["transcripts"] = str(copies.path(board.hub, files, texts, "dataset"))
-    optional = {"language": board.language, "limit": limit}
-    return data | {key: value for key, value in optional.items() if value is not None}
+    data = {
+        "type": "speech_list",
+        "path": str(path),
+        "audio_root": str(audio) if path.suffix == ".jsonl" else None,
+        "transcripts": str(copies.path(board.hub, files, texts, "dataset")) if texts else None,
+        "language": board.language,
+        "limit": limit,
+    }
+    return {key: value for key, value in data.items() if value is not None}
 
 
 def unpacked(archive: Path) -> Path:
@@ -152,7 +153,7 @@ def unpacked(archive: Path) -> Path:
 
 
 def _section(judge: Judge, copies: Copies) -> dict[str, Any]:
-    path = copies.path(judge.hub, judge.files, [judge.path])
+    path = copies.path(judge.hub, judge.files or [judge.path, f"{judge.path}/*"], [judge.path])
     return judge.section | {"from": str(safe_folder(path, "--board") if path.is_dir() else path)}
 
 

@@ -174,9 +174,7 @@ class WordsSummary:
     def warn(self, summary_path: Path, max_wer: float | None) -> None:
         if self.warned:
             names = ", ".join(record.id for record in self.warned[:3]) + (", ..." if len(self.warned) > 3 else "")
-            advice = (
-                "" if max_wer is not None else " To drop records by the model's own transcript, give --max-wer 0.3."
-            )
+            advice = " To drop records by the model's own transcript, give --max-wer 0.3." if max_wer is None else ""
             print(
                 f"stentor: warning: the model finds the text of {len(self.warned):,} of {self.num_timed:,} kept "
                 f"records unlikely, so their times may be wrong ({names}; more in {summary_path}).{advice} To train "
@@ -261,9 +259,7 @@ class WordsWorker(Worker):
             return UnusableRecord(
                 cut.id, str(aligned.reason), f"{cut.id} ({cut.duration:.2f} s): {_shortened(clip.text)}"
             )
-        facts: dict[str, Any] = {}
-        if aligned.cost is not None:
-            facts["alignment_cost"] = round(aligned.cost, 4)
+        facts: dict[str, Any] = {} if aligned.cost is None else {"alignment_cost": round(aligned.cost, 4)}
         if self.max_wer is not None:
             hypothesis = aligned.hypothesis or ""
             pair = [normalize(text, "whisper_basic", clip.language) for text in (clip.text, hypothesis)]
@@ -274,7 +270,7 @@ class WordsWorker(Worker):
             facts["alignment_wer"] = round(wer, 4)
         if aligned.reason is not None:
             facts["alignment_warning"] = aligned.reason
-        return self._record(cut, [word.as_dict() for word in aligned.words], facts)
+        return self._record(cut, [word.as_dict() for word in aligned.words], **facts)
 
     def _voice_record(self, cut: Cut) -> Record | UnusableRecord:
         """The times that the built-in voice itself knows."""
@@ -286,7 +282,7 @@ class WordsWorker(Worker):
             return UnusableRecord(cut.id, "not_voice", f"{cut.id} was not spoken by the built-in voice.")
         return self._record(cut, words)
 
-    def _record(self, cut: Cut, words: list[dict[str, Any]], facts: dict[str, Any] | None = None) -> Record:
+    def _record(self, cut: Cut, words: list[dict[str, Any]], **facts: Any) -> Record:
         """The manifest record with its words and `facts` about them. Audio that is not a file becomes one, beside the
         manifest."""
         record = {key: value for key, value in record_from_cut(cut).items() if key not in COLUMNS}
@@ -300,7 +296,7 @@ class WordsWorker(Worker):
         record["audio_path"] = str(
             path.relative_to(self.manifest.parent) if path.is_relative_to(self.manifest.parent) else path
         )
-        record = {**record, **(facts or {}), "words": words}
+        record = {**record, **facts, "words": words}
         return (
             record if audio is None else RecordWithFiles(record, {audio: encode(load_audio(cut, RATE), RATE, cut.id)})
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,20 @@ class PlainObject:
     """An instance of another program's class: its attributes alone."""
 
 
-def read_checkpoint(path: Path, classes: Collection[str]) -> dict[str, Any]:
-    """Return the tensors and plain values of a checkpoint, mapped from the disk. Instances of `classes`, which are
-    names without their module, become a `PlainObject`. Raises ConfigError for other objects, and for other files."""
+def read_checkpoint(path: Path, classes: Collection[str] = ()) -> dict[str, Any]:
+    """Return the tensors and plain values of a checkpoint, mapped from the disk but for files of torch before 1.6.
+    Instances of `classes`, which are names without their module, become a `PlainObject`. Raises ConfigError for other
+    objects, and for other files."""
     import torch
     from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
     try:
-        names = get_unsafe_globals_in_checkpoint(path)
+        mapped = zipfile.is_zipfile(path)
+        names = get_unsafe_globals_in_checkpoint(path) if mapped else []
         if refused := [name for name in names if name.rpartition(".")[2] not in classes]:
             raise ConfigError(f"{path} holds objects that may run code and are never loaded: {', '.join(refused)}.")
         with safe_globals([(PlainObject, name) for name in names]):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except ConfigError:
         raise
     except Exception as error:  # torch has errors of many kinds for damaged files

@@ -4,7 +4,6 @@ file of torch are written as safetensors first, into the cache; nothing else of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from stentor.data.atomic_write import atomic_path, follow_umask
 from stentor.data.storage_cache import work_place
 from stentor.errors import ConfigError
 from stentor.models.pretrained.load import load_pretrained
+from stentor.models.pretrained.pickled import read_checkpoint
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,7 @@ def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors"
         return path
     if path.suffix in (*endings, *PICKLES):
         raise ConfigError(f"{where}.from: there is no file {path}.")
-    folder = path if path.is_dir() else Path(load_pretrained(part, where, partial(_download, endings)))
+    folder = snapshot(part, where, [f"*{ending}" for ending in endings])
     for ending in endings:
         files = sorted(folder.glob(f"*{ending}"))
         if len(files) > 1:
@@ -41,17 +41,24 @@ def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors"
     raise ConfigError(f"{where}.from: {part.source} has no file {' or '.join(endings)}.")
 
 
-def _download(endings: Sequence[str], name: str, options: dict[str, Any]) -> str:
+def snapshot(part: Any, where: str, patterns: list[str]) -> Path:
+    """The folder of a section with `source` and `revision`, or one with the files of its repository on the Hub that fit
+    the `patterns`. Raises ConfigError."""
+    folder = Path(part.source).expanduser()
+    if folder.is_dir():
+        return folder
     from huggingface_hub import snapshot_download
 
-    return str(snapshot_download(name, allow_patterns=[f"*{ending}" for ending in endings], **options))
+    return Path(
+        load_pretrained(part, where, lambda name, options: snapshot_download(name, allow_patterns=patterns, **options))
+    )
 
 
 def converted(files: Sequence[Path], where: str) -> Path:
     """The tensors of files of torch, whose code is never run, in one safetensors file of the cache, by the same names;
     those below the key `model`, where there is one. Raises ConfigError for a file with anything else."""
-    import torch
     from safetensors.torch import save_file
+    from torch import Tensor
 
     stamp = "".join(f"-{file.stat().st_size}-{file.stat().st_mtime_ns}" for file in files)
     path = work_place("weights", files[0].resolve().with_name(f"{files[0].stem}{stamp}")).with_suffix(".safetensors")
@@ -60,12 +67,11 @@ def converted(files: Sequence[Path], where: str) -> Path:
     tensors: dict[str, Tensor] = {}
     for file in files:
         try:
-            content = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # of many kinds: a damaged archive, a class, an old format
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(f"{where}: {file} is no file of weights alone, so it is not read ({reason}).") from None
-        named = content.get("model", content) if isinstance(content, dict) else None
-        if not isinstance(named, dict) or not all(isinstance(value, torch.Tensor) for value in named.values()):
+            content = read_checkpoint(file)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        named = content.get("model", content)
+        if not isinstance(named, dict) or not all(isinstance(value, Tensor) for value in named.values()):
             raise ConfigError(f"{where}: {file} holds more than tensors by their names: it is no file of weights.")
         tensors |= {name: tensor.clone() for name, tensor in named.items()}
     with atomic_path(path) as part:
@@ -83,12 +89,12 @@ def safe_folder(folder: Path, where: str) -> Path:
     weights = converted(pickles, where)
     safe = weights.with_suffix("")
     safe.mkdir(exist_ok=True)
-    linked = {
-        file.name: file.absolute() for file in folder.iterdir() if file not in pickles and ".index." not in file.name
-    }
-    for name, file in (linked | {"model.safetensors": weights}).items():
-        (safe / name).unlink(missing_ok=True)
-        (safe / name).symlink_to(file)
+    linked = [file for file in folder.iterdir() if file not in pickles and ".index." not in file.name]
+    for name, file in (("model.safetensors", weights), *((file.name, file.absolute()) for file in linked)):
+        link = safe / name
+        if not (link.exists() and link.samefile(file)):  # other processes may be reading it
+            link.unlink(missing_ok=True)
+            link.symlink_to(file)
     return safe
 
 

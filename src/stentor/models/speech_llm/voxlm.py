@@ -32,15 +32,10 @@ from stentor.models.speech_llm.processor import SpeechLLMProcessor
 FILES = ("model.safetensors", "model.pt", "best_phase2.pt", "best.pt")
 """Names of checkpoints in a folder, the first of which is read."""
 CLASSES = ("VoxLMConfig", "QwenSTTConfig")
-DEFAULTS = {
-    "audio_start_token": "<|audio|>",
-    "audio_end_token": "<|/audio|>",
-    "transcribe_token": "<|transcribe|>",
-    "lora_alpha": 32,
-    "lora_dropout": 0.05,
-    "projection_dropout": 0.1,
-}
-"""VoxLM's settings that an import needs. Their first three are its tokens, in their order."""
+TOKENS = {"audio_start_token": "<|audio|>", "audio_end_token": "<|/audio|>", "transcribe_token": "<|transcribe|>"}
+"""Settings with the tokens that VoxLM adds, in their order, and the usual ones."""
+DEFAULTS = {**TOKENS, "lora_alpha": 32, "lora_dropout": 0.05, "projection_dropout": 0.1}
+"""VoxLM's settings that an import needs."""
 LEFT_OUT = {
     "audio_encoder.whisper.decoder.": "Whisper's decoder, which VoxLM never uses",
     "alignment_module.": "the alignment module, which works otherwise here: train the task `words` for word times",
@@ -68,7 +63,7 @@ class VoxLMCheckpoint:
     @property
     def tokens(self) -> list[str]:
         """The tokens that VoxLM adds: start and end of audio, start of the transcript."""
-        return [self.settings[name] for name in list(DEFAULTS)[:3]]
+        return [self.settings[name] for name in TOKENS]
 
     @property
     def width(self) -> int:

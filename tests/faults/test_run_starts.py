@@ -195,10 +195,7 @@ REFUSED_BRANCHES = [
     ("name=run", "is in the run folder"),
     ("train.accumulate=1", "nothing is left to train"),
     ("model.encoder.config.d_model=64", "The model is built on"),
-    (
-        "model={type: ctc, from: some/model}; losses.text=null",
-        "belongs to another model (model.type: speech_llm -> ctc)",
-    ),
+    ("model={type: seq2seq, from: some/model}", "belongs to another model (model.type: speech_llm -> seq2seq)"),
     ("model.lora={rank: 2}", "of its tensors are not trained here"),
     ("optim.type=sgd", "has the state of optim.type adamw"),
     ("stages=[{}, {}]", "has `stages`"),

@@ -5,21 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
-from stentor.commands.run_start import Start
-from stentor.commands.train import Run, arguments, finish, trainer_of
+from stentor.commands.train import finish, open_run, trainer_of
 from stentor.config.load import load, resolved, stage_configs
 from stentor.data.batch import Batch
 from stentor.engine import bad_records, checkpoint, state
-from stentor.engine.device import Communicator, accelerator
 from stentor.engine.optim import factor
 from stentor.engine.restore import begin
-from stentor.engine.run_lock import run_lock
-from stentor.engine.run_logger import RunLogger
 from stentor.engine.trainer import Trainer
-from stentor.errors import ConfigError, without_secrets
+from stentor.errors import ConfigError
 
 
 @contextlib.contextmanager
@@ -45,17 +40,13 @@ def open_trainer(
     folder = Path(settings.output) / settings.name
     if (folder / "results.json").exists():
         raise ConfigError(f"{folder} is finished: choose another `name`.")
-    device = accelerator(settings.train)
-    run = Run(folder, device, Communicator(device.num_processes), arguments())
-    with contextlib.ExitStack() as stack:
-        run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
-        origin = None if resume_from is None else Path(resume_from)
-        start: Start = run.communicator.on_main(partial(Start.of, folder, [settings], origin))
-        texts = {"config.yaml": without_secrets(loaded.text), "resolved.yaml": without_secrets(resolved(settings))}
-        accept = partial(start.accept, folder, folder, texts)
-        logger = RunLogger(folder, device.is_main_process, accept=accept, waits=not start.is_new)
-        stack.callback(logger.close)
-        trainer = trainer_of(settings, folder, run, logger, start)
+    texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(settings)}
+    origin = None if resume_from is None else Path(resume_from)
+    with (
+        open_run([settings], folder, texts, resume_from=origin) as run,
+        contextlib.closing(run.logger(folder)) as logger,
+    ):
+        trainer = trainer_of(settings, folder, run, logger)
         begin(trainer)
         yield trainer
         if trainer.progress.step and not checkpoint.existing(trainer.checkpoints):

@@ -14,7 +14,7 @@ from stentor.config.schema import Config
 from stentor.data.yaml_text import read_yaml
 from stentor.engine import checkpoint
 from stentor.engine.restore import TRAINING_CONFIG, Origin
-from stentor.errors import ConfigError, DataError
+from stentor.errors import ConfigError, DataError, without_secrets
 from stentor.section.changes import Change, affecting_weights, changes, listed
 from stentor.version import CHECKPOINT_FORMAT, RUN_FORMAT, refuse_newer
 
@@ -86,7 +86,7 @@ class Start:
     def accept(run: Path, folder: Path, texts: Mapping[str, str]) -> None:
         """Write `texts` into the run folder, and make room in the folder of a stage for its results."""
         for name, text in texts.items():
-            (run / name).write_text(text, encoding="utf-8")
+            (run / name).write_text(without_secrets(text), encoding="utf-8")
         if (folder / RESULTS).exists() and damage(folder) and (folder / "export").exists():
             aside = folder / "export-damaged"
             shutil.rmtree(aside, ignore_errors=True)
@@ -161,10 +161,8 @@ def find_checkpoint(place: Path) -> Path:
         raise ConfigError(f"--resume-from: {place} does not exist.")
     if place.name in ("export", "resume") and (place.parent / checkpoint.META).is_file():
         raise ConfigError(f"--resume-from: {place} is one part of a checkpoint. Give the checkpoint: {place.parent}")
-    if (place / "resume").is_dir():
-        candidates = [place]
-    else:
-        candidates = checkpoint.existing(place / "checkpoints" if (place / "checkpoints").is_dir() else place)
+    inside = place / "checkpoints"
+    candidates = [place] if (place / "resume").is_dir() else checkpoint.existing(inside if inside.is_dir() else place)
     for folder in candidates:
         refuse_newer(folder / checkpoint.META, _object(folder / checkpoint.META), CHECKPOINT_FORMAT, "format")
         if problem := checkpoint.damage(folder):

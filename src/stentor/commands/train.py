@@ -10,7 +10,7 @@ import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,7 @@ from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded
 from stentor.models.parameters import parameter_table
 from stentor.models.pretrained.weights import check_weights
+from stentor.pipeline.journal import write_json, write_lines
 from stentor.publish.card import write_card
 from stentor.report.report import write_report
 from stentor.section.contract import blame
@@ -153,6 +154,30 @@ class Run:
     device: Accelerator
     communicator: Communicator
     command: Sequence[str]  # command line, for results.json
+    texts: Mapping[str, str]  # files to write into the run folder
+    start: Start
+
+    def logger(self, folder: Path, stage: str | None = None) -> RunLogger:
+        """Return the logger of a stage, whose results are in `folder`."""
+        accept = partial(self.start.accept, self.folder, folder, self.texts)
+        return RunLogger(self.folder, self.device.is_main_process, stage, accept, not self.start.is_new)
+
+
+@contextlib.contextmanager
+def open_run(
+    stages: Sequence[Config],
+    folder: Path,
+    texts: Mapping[str, str],
+    command: Sequence[str] | None = None,
+    resume_from: Path | None = None,
+) -> Iterator[Run]:
+    """Yield the run of a folder, which is locked against others. Called on all ranks; arguments are as in `train`."""
+    device = accelerator(stages[0].train)
+    communicator = Communicator(device.num_processes)
+    with contextlib.ExitStack() as stack:
+        communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
+        start: Start = communicator.on_main(partial(Start.of, folder, stages, resume_from))
+        yield Run(folder, device, communicator, command or arguments(), texts, start)
 
 
 def train(
@@ -167,40 +192,28 @@ def train(
     write beside them (config.yaml, resolved.yaml). Returns the folder."""
     if len({(c.train.device, c.train.precision) for c in stages}) > 1:
         raise ConfigError("stages: `train.device` and `train.precision` must be the same in all stages.")
-    device = accelerator(stages[0].train)
-    texts = {name: without_secrets(text) for name, text in texts.items()}
-    run = Run(folder, device, Communicator(device.num_processes), command or arguments())
-    with contextlib.ExitStack() as stack:
-        run.communicator.on_main(lambda: stack.enter_context(run_lock(folder)))
-        _train_stages(stages, run, texts, resume_from)
+    with open_run(stages, folder, texts, command, resume_from) as run:
+        export = None
+        for number, config in enumerate(stages, 1):
+            stage_folder = folder if number == len(stages) else folder / "stages" / str(number)
+            logger = run.logger(stage_folder, None if len(stages) == 1 else str(number))
+            if export is not None:
+                config = with_init(config, export)
+            if not run.communicator.on_main(partial(run.start.is_finished, number, stage_folder, logger.say)):
+                if len(stages) > 1:
+                    logger.event("stage", stage=number, of=len(stages))
+                train_stage(config, stage_folder, run, logger)
+                run.device.free_memory()  # of the optimizers that it keeps, and with them of this stage's model
+            elif number == len(stages) and run.device.is_main_process:
+                if not (folder / "report.html").exists():
+                    write_report(folder)
+                print(
+                    f"{folder} is finished: see {folder / 'report.html'}. Raise `train.steps` or `train.epochs` to "
+                    "train on, or choose another `name`."
+                )
+            export = stage_folder / "export"
+            logger.close()
     return folder
-
-
-def _train_stages(stages: list[Config], run: Run, texts: Mapping[str, str], resume_from: Path | None) -> None:
-    folder, device = run.folder, run.device
-    start: Start = run.communicator.on_main(partial(Start.of, folder, stages, resume_from))
-    export: Path | None = None
-    for number, config in enumerate(stages, 1):
-        stage_folder = folder if number == len(stages) else folder / "stages" / str(number)
-        accept = partial(start.accept, folder, stage_folder, texts)
-        stage = None if len(stages) == 1 else str(number)
-        logger = RunLogger(folder, device.is_main_process, stage, accept, not start.is_new)
-        if export is not None:
-            config = with_init(config, export)
-        if not run.communicator.on_main(partial(start.is_finished, number, stage_folder, logger.say)):
-            if len(stages) > 1:
-                logger.event("stage", stage=number, of=len(stages))
-            train_stage(config, stage_folder, run, logger, start)
-            device.free_memory()  # of the optimizers that it keeps, and with them of this stage's model
-        elif number == len(stages) and device.is_main_process:
-            if not (folder / "report.html").exists():
-                write_report(folder)
-            print(
-                f"{folder} is finished: see {folder / 'report.html'}. Raise `train.steps` or `train.epochs` to "
-                "train on, or choose another `name`."
-            )
-        export = stage_folder / "export"
-        logger.close()
 
 
 def with_init(config: Config, export: Path) -> Config:
@@ -208,9 +221,9 @@ def with_init(config: Config, export: Path) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update={"init": str(export)})})
 
 
-def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, start: Start) -> None:
+def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger) -> None:
     """Train one stage into `folder` and write its results."""
-    trainer = trainer_of(config, folder, run, logger, start)
+    trainer = trainer_of(config, folder, run, logger)
     if logger.stage in (None, "1") and wants_baseline(config):
         trainer.at_start = partial(score_baseline, trainer, trainer.setup.eval_sets, logger.folder / BASELINE_FOLDER)
     trainer.fit()
@@ -231,14 +244,15 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger, start
         ) from error
 
 
-def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger, start: Start) -> Trainer:
+def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger) -> Trainer:
     """Return the trainer of one stage, whose checkpoints are in `folder`, as far as it was trained."""
+    base = run.start.base
     try:
-        setup = prepare(config if start.base is None else with_init(config, start.base), logger.say)
+        setup = prepare(config if base is None else with_init(config, base), logger.say)
     except ConfigError as error:
-        if start.base is None:
+        if base is None:
             raise
-        raise ConfigError(f"The model is built on {start.base}, as with `model.init`. {error}") from error
+        raise ConfigError(f"The model is built on {base}, as with `model.init`. {error}") from error
     interpolate.check(config, setup)
     trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
     if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
@@ -247,7 +261,7 @@ def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger, start:
     trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
     for line in summary(setup):
         logger.say(line)
-    restore(trainer, start.origin)
+    restore(trainer, run.start.origin)
     return trainer
 
 
@@ -290,8 +304,7 @@ def finish(trainer: Trainer, folder: Path, command: Sequence[str]) -> None:
     write_json(export / "eval_results.json", results["eval"] | losses)
     write_card(export, trainer.config.plain(), results)
     shutil.rmtree(scratch, ignore_errors=True)
-    write_json(folder / "results.json.tmp", finite(results))
-    (folder / "results.json.tmp").replace(folder / "results.json")
+    write_json(folder / "results.json", finite(results))
     trainer.event("finished", step=trainer.step, eval=results["eval"])
     if folder == trainer.folder:
         write_report(folder)
@@ -315,9 +328,8 @@ def score_sets(trainer: Trainer, folder: Path) -> dict[str, Any]:
         if name in baselines:
             for key, entry in baselines[name].compare(config, predictions, trainer.say).items():
                 results[key][name] = entry
-        (folder / "predictions").mkdir(parents=True, exist_ok=True)
-        with (folder / "predictions" / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-            file.write(without_secrets("".join(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)))
+        text = "".join(json.dumps(vars(p), ensure_ascii=False) + "\n" for p in predictions)
+        write_lines(folder / "predictions" / f"{name}.jsonl", [without_secrets(text)])
     return {k: v for k, v in results.items() if v or k in ("eval", "eval_loss")}
 
 
@@ -356,7 +368,3 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
         "command": command,
         "environment": environment(trainer.accelerator),
     }
-
-
-def write_json(path: Path, content: Any) -> None:
-    path.write_text(without_secrets(json.dumps(content, indent=1, ensure_ascii=False)), encoding="utf-8")

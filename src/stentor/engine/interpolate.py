@@ -62,7 +62,6 @@ def check(config: RunConfig, setup: TrainingSetup) -> None:
     """Raise ConfigError if `train.interpolate` cannot be done."""
     if config.train.interpolate is None:
         return
-    check_section(config)
     if any(".lora_B." in n and bool(p.any()) for n, p in setup.bundle.model.named_parameters()):
         raise ConfigError(
             "train.interpolate: these adapters continue those of `model.init`, and the average of two adapters has "
@@ -216,7 +215,7 @@ def scored(
             scores, means, _ = trainer.score(items[one])
             values[one] = metrics_row(trainer.losses, one, scores, means)[f"eval/{one}/{metric}"]
             known[name] = known.get(name, {}) | {one: values[one]}
-            trainer.communicator.on_main(lambda: _replace(path, {"about": about, "scores": known}))
+            trainer.communicator.on_main(partial(_replace, path, {"about": about, "scores": known}))
     return {s: values[s] for s in sets}
 
 

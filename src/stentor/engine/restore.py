@@ -78,17 +78,15 @@ def restore(trainer: Trainer, origin: Origin | None = None) -> None:
 
 def begin(trainer: Trainer) -> None:
     """Write to the run folder for the first time: the start is accepted. Called on all ranks."""
-    if trainer.restored is None:
-        restore(trainer)
     restored = trainer.restored
     assert restored is not None
     if restored.begun:
         return
-    own, restored.begun = restored.own, True
+    restored.begun = True
     trainer.logger.begin()
     if trainer.main:
-        if own is not None:
-            checkpoint.set_aside_after(own)
+        if restored.own is not None:
+            checkpoint.set_aside_after(restored.own)
         if restored.origin is not None and trainer.train.interpolate is not None:
             target = trainer.checkpoints / interpolate.START
             shutil.copytree(_start_of(restored.origin), target, copy_function=checkpoint.link_file, dirs_exist_ok=True)

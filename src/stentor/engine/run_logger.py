@@ -5,6 +5,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,14 +28,13 @@ class RunLogger:
     ):
         self.folder, self.main, self.stage = folder, main, stage
         self._files: dict[str, TextIO] = {}
-        self._waiting: list[tuple[str, str]] = []
-        self._forgotten: list[tuple[int, str]] = []
+        self._waiting: list[Callable[[], None]] = []
         self._accept = accept
         if not waits:
             self.begin()
 
     def begin(self) -> None:
-        """Open the files and write the lines that waited for it."""
+        """Open the files and do what waited for it."""
         if not self.main or self._files:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -42,10 +42,8 @@ class RunLogger:
         for name in ("metrics.jsonl", "events.jsonl", "log.txt"):
             _cut_half_line(self.folder / name)
             self._files[name] = (self.folder / name).open("a", encoding="utf-8")
-        for step, name in self._forgotten:
-            self.forget_after(step, name)
-        for name, line in self._waiting:
-            self._write(name, line)
+        for act in self._waiting:
+            act()
 
     def metrics(self, row: dict[str, Any]) -> None:
         """Write a row of numbers; values that are not finite become null (JSON has no NaN)."""
@@ -66,7 +64,7 @@ class RunLogger:
         """Atomically remove the rows of this stage after `step` from a JSONL file: a resumed run rewrites them."""
         path = self.folder / name
         if self.main and not self._files:
-            self._forgotten.append((step, name))
+            self._waiting.append(partial(self.forget_after, step, name))
             return
         if not self.main or not path.exists():
             return
@@ -105,7 +103,7 @@ class RunLogger:
         if not self.main:
             return
         if not self._files:
-            self._waiting.append((name, line))
+            self._waiting.append(partial(self._write, name, line))
             return
         self._files[name].write(without_secrets(line) + "\n")
         self._files[name].flush()

@@ -71,32 +71,29 @@ class Steering:
         self.task, self.losses, self.sets = config.task, losses, list(config.data.eval)
         self.metrics = logged_metrics(config.task, losses)
         train, schedule = config.train, config.schedule
-        asked = [(f"callbacks.{i}.metric", c.watches()) for i, c in enumerate(config.callbacks)]
-        watching = [(where, watch) for where, watch in asked if watch is not None]
-        self.best: Watched | None = None
+        asked = ((f"callbacks.{i}.metric", c.watches()) for i, c in enumerate(config.callbacks))
+        watching = [(where, *watch) for where, watch in asked if watch is not None]
+        self.best = Watched(self.sets[0], *config.task.main_metric()) if self.sets else None
         """Metric that ranks checkpoints; None without an evaluation set."""
         if train.best_metric is not None or train.best_mode is not None:
             self.best = self.resolve("train.best_metric", train.best_metric, train.best_mode)
-        elif chosen := [(where, watch) for where, watch in watching if watch[0] is not None]:
-            self.best = self.resolve(chosen[0][0], *chosen[0][1])
-        elif self.sets:
-            self.best = Watched(self.sets[0], *config.task.main_metric())
+        elif chosen := next((watch for watch in watching if watch[1] is not None), None):
+            self.best = self.resolve(*chosen)
         self.plateau: Watched | None = None
         """Metric of the schedule `plateau`."""
         if schedule.type == "plateau":
             self.plateau = self.resolve("schedule.metric", schedule.metric, schedule.mode)
-        for where, watch in watching:
-            self.resolve(where, *watch)
+        for watch in watching:
+            self.resolve(*watch)
 
     def resolve(self, where: str, metric: str | None, mode: Direction | None) -> Watched:
         """Return the metric `SET/METRIC` (None: `best`, or the task's main metric of the first set) with its direction.
         `where`: the key of the metric, for messages."""
-        if not self.sets:
+        if self.best is None:
             raise ConfigError(f"{where}: there is no evaluation set to measure it on; add one under data.eval.")
         if metric is None:
-            watched = self.best or Watched(self.sets[0], *self.task.main_metric())
-            _check_mode(where, watched.name, watched.mode, mode)
-            return watched
+            _check_mode(where, self.best.name, self.best.mode, mode)
+            return self.best
         name, _, wanted = metric.rpartition("/")
         if name not in self.sets:
             near = _nearest(name, self.sets) if name else self.sets[0]

@@ -9,8 +9,6 @@ import numpy as np
 
 from stentor.metrics.score import LEVEL, Direction, Score
 
-RESAMPLES = 1000
-
 
 def directions(classes: Sequence[str]) -> dict[str, Direction]:
     """Metrics of `scores` with their directions."""
@@ -36,10 +34,9 @@ def scores(confusions: Sequence[np.ndarray], classes: Sequence[str]) -> dict[str
         return {name: Score(math.nan) for name in names}
     counts = np.stack(confusions)
     total = counts.sum(0)
-    rng, items = np.random.default_rng(0), len(counts)
-    flat, share = counts.reshape(items, -1), np.full(items, 1 / items)
-    draws = np.stack([rng.multinomial(items, share) @ flat for _ in range(RESAMPLES)])
-    values, resampled = _values(total[None])[0], _values(draws.reshape(-1, *total.shape))
+    items = len(counts)
+    draws = np.random.default_rng(0).multinomial(items, [1 / items] * items, size=1000)
+    values, resampled = _values(total[None])[0], _values(np.tensordot(draws, counts, 1))
     results = {}
     for name, value, sample in zip(names, values, resampled.T, strict=True):
         results[name] = Score(float(value), details={"items": items})

@@ -4,7 +4,8 @@ Labels of speakers (`ego`) have classes for each speaker as the target, and for 
 column. Other labels have one column.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,6 @@ def confusion(labels: Labels, reference: Mapping[str, Any], output: Mapping[str,
     return classification.confusion(true[:, rows], predicted[:, columns], len(labels.class_names))
 
 
-def _runs(column: Sequence[int] | np.ndarray) -> list[list[int]]:
+def _runs(column: np.ndarray) -> list[list[int]]:
     """Return runs [value, length]."""
-    starts = np.flatnonzero(np.diff(column, prepend=-1))
-    return [[int(column[a]), int(n)] for a, n in zip(starts, np.diff(starts, append=len(column)), strict=True)]
+    return [[value, len(list(run))] for value, run in groupby(column.tolist())]

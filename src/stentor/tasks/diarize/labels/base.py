@@ -66,7 +66,7 @@ class Labels(Choice):
     def frame_classes(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Return the class of each frame, int64 [T, 1] (-100: not scored), from the arguments of `targets`."""
         targets = self.targets(activity, ids)
-        return (targets if targets.ndim == 1 else targets.argmax(1)).reshape(-1, 1).astype("int64")
+        return (targets.argmax(1) if self.classes > 1 and targets.ndim > 1 else targets).reshape(-1, 1).astype("int64")
 
     def class_scores(self, logits: np.ndarray) -> np.ndarray | None:
         """Return the probabilities of the classes, float32 [T, 1, classes], from logits [T, C]. None: the output is on
@@ -101,11 +101,9 @@ def most_active(activity: np.ndarray, slots: int) -> np.ndarray:
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Float32 of the same shape, over the last dimension."""
-    import numpy as np
+    from scipy import special
 
-    logits = logits.astype(np.float32)
-    odds = np.exp(logits - logits.max(-1, keepdims=True))
-    return odds / odds.sum(-1, keepdims=True)
+    return special.softmax(logits.astype("float32"), -1)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -32,9 +32,6 @@ class Detection(Labels):
     def class_names(self) -> list[str]:
         return [f"no_{self.label}", self.label]
 
-    def frame_classes(self, activity: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        return self.targets(activity, ids).astype("int64")
-
     def losses(self) -> dict[str, Loss]:
         return {self.label: BCEWithLogits()}
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from stentor.losses.diarization import PowersetLoss, powerset_table
 from stentor.section import ConfigConflict
-from stentor.tasks.diarize.labels.base import Labels, most_active
+from stentor.tasks.diarize.labels.base import Labels, most_active, softmax
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,11 +63,7 @@ class Powerset(Labels):
         return active
 
     def decode(self, logits: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        logits = logits.astype(np.float32)
-        odds = np.exp(logits - logits.max(1, keepdims=True))
-        return (odds @ self.table).astype(np.float32) / odds.sum(1, keepdims=True)
+        return (softmax(logits) @ self.table).astype("float32")
 
     @property
     def table(self) -> np.ndarray:

@@ -182,7 +182,7 @@ def test_what_is_not_understood_is_listed_without_secrets(tmp_path):
     ("old", "new", "message"),
     [
         ("2.5", "ten", r"run\.sh:9: 'train\.epochs' must be a number above 0 or null, not 'ten'"),
-        ("_size 4", "_size many", r"run\.sh:8: '--batch-size' must be a number above 0"),
+        ("_size 4", "_size many", r"run\.sh:8: 'batch-size' must be a number above 0"),
         ("--epochs 2.5", "--epochs", r"run\.sh:9: --epochs has no value"),
         ("--epochs 2.5", "--epochs $N", r"run\.sh:9: --epochs takes its value from \$N, which is not set there"),
         ('voices"', "voices", r"run\.sh:3: a quotation mark has no counterpart"),

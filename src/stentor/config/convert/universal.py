@@ -1,32 +1,24 @@
 """Configs of the universal training pipeline (TS-DIA): `model`, `global_config` with `datasets`, and `training`."""
 
+import math
 from pathlib import Path
+from typing import Any
 
-from stentor.config.convert.draft import Converted, one_of, read, wrong
+from stentor.config.convert.draft import Converted, read
 from stentor.config.convert.universal_corpora import convert_sources
 from stentor.config.convert.universal_data import UniversalConversion, convert_data
-from stentor.config.document import Mistake, Node, Place
+from stentor.config.document import Mistake, Node
 from stentor.engine.checkpoint import step_of
 
-_LAYERS = {
-    "d_model": "d_model",
-    "num_layers": "layers",
-    "num_heads": "heads",
-    "attention_type": "attention",
-    "d_ff": "d_ff",
-    "dropout": "dropout",
-}
-"""Settings of a stack of layers."""
 _PARTS = "{global_config,encoder,decoder}"
 _SAME = {
-    **{f"training.optimizer.{key}": f"optim.{key}" for key in ("type", "lr", "weight_decay", "betas")},
-    "training.optimizer.epsilon": "optim.eps",
-    **{f"training.optimizer.{key}": f"optim.{key}" for key in ("momentum", "amsgrad", "nesterov")},
-    **{f"training.scheduler.{key}": f"schedule.{key}" for key in ("type", "warmup_steps")},
-    "training.scheduler.num_cycles": "schedule.cycles",
-    **{f"training.scheduler.{key}": f"schedule.{key}" for key in ("step_size", "gamma", "patience")},
-    "training.gradient_clipping": "train.clip",
-    "training.gradient_accumulation_steps": "train.accumulate",
+    "training.optimizer.{type,lr,weight_decay,betas,epsilon,momentum,amsgrad,nesterov}": (
+        "optim.{type,lr,weight_decay,betas,eps,momentum,amsgrad,nesterov}"
+    ),
+    "training.scheduler.{type,warmup_steps,num_cycles,step_size,gamma,patience}": (
+        "schedule.{type,warmup_steps,cycles,step_size,gamma,patience}"
+    ),
+    "training.{gradient_clipping,gradient_accumulation_steps}": "train.{clip,accumulate}",
     "training.validation.interval": "train.eval_every",
     "training.checkpoint.save_dir": "output",
     "training.checkpoint.interval": "train.save_every",
@@ -36,7 +28,7 @@ _SAME = {
     "training.distributed.find_unused_parameters": "train.find_unused",
     "training.fixed_projection": "model.fixed_projection",
 }
-"""Keys with one counterpart of the same meaning."""
+"""Keys with one counterpart of the same meaning; see `expanded`."""
 _UNSUPPORTED = {
     "it follows from the features, by `model.features.num_mel_bins` and `stack`": f"model.{_PARTS}.input_dim",
     "tensors have no fixed batch size, and the device is `train.device`": f"model.{_PARTS}.{{device,batch_size}}",
@@ -89,6 +81,7 @@ _EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_w
 _METRICS = {"loss": "loss", "accuracy": "accuracy", "f1": "macro_f1"}
 """Their metrics of an evaluation, without `val_`."""
 _BEST = ("training.validation.metric_for_best_model", "training.checkpoint.monitor_metric")
+_LOWEST = "training.scheduler.min_lr"
 _MODES = {True: "max", False: "min"}
 _OF_CLASSES = ("cross_entropy", "nll", "kl_div", "label_smoothing")
 """Losses of one class per frame."""
@@ -109,7 +102,7 @@ _SWITCHES = (
 def convert(path: Path) -> Converted:
     """A run file for the family `transformer`. A file may hold any of the three sections; what it leaves out has our
     defaults, or theirs where a section is given. Raises `Mistakes` for keys and values that are not known."""
-    job = UniversalConversion(read(path), Place(0, 1, str(path)), null_is_default=True)
+    job = UniversalConversion(read(path), null_is_default=True)
     for key in job.below("logging"):  # as its document shows the section
         job.values[f"training.{key}"] = job.values.pop(key)
     job.move("model.name", "name", path.stem)
@@ -131,9 +124,10 @@ def convert(path: Path) -> Converted:
 
 def _task(job: UniversalConversion) -> None:
     """The task that the model's kind is for; with labels of frames, diarization."""
-    given = [(key, node) for key in _LABEL_TYPES if (node := job.take(key)) is not None]
-    labels = given[0][1] if given else None
-    job.comment_out("Another label_type counts:", given[1:])
+    key = next((key for key in _LABEL_TYPES if key in job.values), _LABEL_TYPES[0])
+    labels = job.values.get(key)
+    job.known.add(key)
+    job.leave_out("Another label_type counts:", *(other for other in _LABEL_TYPES if other != key))
     job.kind = job.chosen("model.model_type", {kind: kind for kind in _TASKS}, job.kind)
     if labels is not None and job.kind == "encoder_decoder":
         job.kind = "encoder"
@@ -144,15 +138,12 @@ def _task(job: UniversalConversion) -> None:
         job.comment_out("Frames are labelled by an encoder alone; the decoder:", job.take_below("model.decoder"))
     elif labels is not None and job.kind == "decoder":
         job.notes.append("label_type is left out: a decoder alone is a language model, which hears nothing.")
-        values = [("training.eval_knobs.label_type", labels)]
-        job.comment_out("Of diarization, which a decoder alone cannot do:", values)
+        job.leave_out("Of diarization, which a decoder alone cannot do:", key)
     job.task = _TASKS[job.kind]
     job.put("task.type", job.task)
     if job.task != "diarize":
         return
-    job.labels = "binary"
-    if labels is not None:
-        job.labels = job.checked("binary", one_of, labels, "training.eval_knobs.label_type", _LABELS)
+    job.labels = job.chosen(key, _LABELS, "binary")
     if labels is not None and labels.value == "custom":
         job.notes.append(
             "label_type: custom is code there. Here a plug-in's class of labels (docs/extend.md) is named "
@@ -169,7 +160,13 @@ def _model(job: UniversalConversion) -> None:
             job.comment_out(f"A model of the kind {job.kind} has no {part}:", job.take_below(f"model.{part}"))
     for part, ours in (("global_config", "shared"), ("encoder", "encoder"), ("decoder", "decoder")):
         theirs = f"model.{part}"
-        job.move_each({f"{theirs}.{key}": f"model.{ours}.{name}" for key, name in _LAYERS.items()})
+        job.move_each(
+            {
+                f"{theirs}.{{d_model,num_layers,num_heads,attention_type,d_ff,dropout}}": (
+                    f"model.{ours}.{{d_model,layers,heads,attention,d_ff,dropout}}"
+                )
+            }
+        )
         linear = "linear" in str(job.made(f"model.{ours}.attention"))
         job.linear = job.linear or linear
         if linear or part == "global_config":
@@ -233,35 +230,31 @@ def _losses(job: UniversalConversion) -> None:
 def _optim(job: UniversalConversion) -> None:
     if job.below("training.optimizer"):
         job.put("optim", {"type": "adamw", "weight_decay": 0.0, "betas": [0.9, 0.999]})  # theirs
-    kind, peak, shape = (job.values.get(f"training.{k}") for k in ("optimizer.type", "optimizer.lr", "scheduler.type"))
+    kind, shape = (job.values.get(f"training.{key}.type") for key in ("optimizer", "scheduler"))
     if kind is not None and kind.value in ("sgd", "rmsprop"):
         job.put("optim.momentum", 0.0)
     job.put("schedule.type", "constant")
     job.put("schedule.warmup_steps", 0)
-    least = job.take("training.scheduler.min_lr")
+    peak = job.number("training.optimizer.lr", 0.0, -math.inf)
+    lowest = job.number(_LOWEST, 0.0, -math.inf)
     if shape is not None and shape.value == "exponential":
         job.put("schedule.step_size", 1)
     job.move_each({k: v for k, v in _SAME.items() if v.startswith(("optim.", "schedule."))})
-    if least is not None:
-        highest = 0.0 if peak is None else job.checked(0.0, _number, peak, "training.optimizer.lr")
-        if highest > 0:
-            share = job.checked(0.0, _number, least, "training.scheduler.min_lr") / highest
-            job.put("schedule.min_ratio", float(f"{share:.6g}"), least)
-        else:
-            title = "The lowest learning rate is a share of the peak here, which is not given:"
-            job.comment_out(title, [("training.scheduler.min_lr", least)])
+    if _LOWEST in job.values and peak > 0:
+        job.put("schedule.min_ratio", float(f"{lowest / peak:.6g}"), job.take(_LOWEST))
+    job.leave_out("The lowest learning rate is a share of the peak here, which is not given:", _LOWEST)
 
 
 def _train(job: UniversalConversion) -> None:
-    epochs, steps = job.take("training.epochs"), job.take("training.max_steps")
-    job.put("train.steps", steps)
+    epochs, steps = (job.values.get(f"training.{key}") for key in ("epochs", "max_steps"))
+    job.move("training.max_steps", "train.steps")
     if epochs is not None and epochs.value == 0:
         title = "Theirs only makes data; `stentor prepare` does. Training has its usual length:"
-        job.comment_out(title, [("training.epochs", epochs)])
+        job.leave_out(title, "training.epochs")
     elif steps is None:
-        job.put("train.epochs", epochs)
+        job.move("training.epochs", "train.epochs")
     else:
-        job.comment_out("The number of steps is given, which counts:", [("training.epochs", epochs)])
+        job.leave_out("The number of steps is given, which counts:", "training.epochs")
     _resume(job)
     greater = job.take("training.validation.greater_is_better")
     best = [_metric(job, key, None if i else greater) for i, key in enumerate(_BEST)]
@@ -304,26 +297,25 @@ def _callbacks(job: UniversalConversion) -> None:
     intervals = [(key, node) for key, node in values if node is not None]
     title = "Nothing is redrawn: there is no linear attention, or its features are fixed."
     if intervals and job.linear and not job.made("model.fixed_projection"):
-        job.put(f"{job.callback('redraw')}.every", intervals[0][1])
+        job.put_callback("redraw", {"every": intervals[0][1]})
         intervals = [(k, n) for k, n in intervals[1:] if n.value != intervals[0][1].value]
         title = "All layers are redrawn together:"
     job.comment_out(title, intervals)
     if job.below(prefix := "training.early_stopping"):
-        callback = job.callback("early_stop")
-        job.put(f"{callback}.metric", _metric(job, f"{prefix}.metric", job.take(f"{prefix}.mode")))
-        job.move_each({f"{prefix}.{key}": f"{callback}.{ours}" for key, ours in _EARLY_STOP.items()})
+        metric = _metric(job, f"{prefix}.metric", job.take(f"{prefix}.mode"))
+        rest = {ours: job.take(f"{prefix}.{key}") for key, ours in _EARLY_STOP.items()}
+        job.put_callback("early_stop", {"metric": metric, **rest})
     tensorboard, wandb = (job.take_flag(f"training.logging.{key}") for key in ("tensorboard", "wandb"))
     project, entity = (f"training.logging.wandb_{key}" for key in ("project", "entity"))
     if tensorboard or wandb:
-        callback = job.callback("tracking")
-        job.put(f"{callback}.tensorboard", tensorboard or None)
+        settings: dict[str, Any] = {"tensorboard": tensorboard or None}
         if wandb:
-            job.move(project, f"{callback}.wandb.project", job.made("name"))
-            job.move(entity, f"{callback}.wandb.entity")
+            settings |= {"wandb.project": job.take(project) or job.made("name"), "wandb.entity": job.take(entity)}
+        job.put_callback("tracking", settings)
     job.leave_out("Weights & Biases is off (training.logging.wandb):", project, entity)
     callbacks = job.take("training.callbacks")
     if job.take_flag("training.profiling"):
-        job.callback("profile")
+        job.put_callback("profile", {})
     if callbacks is not None and callbacks.plain():
         title = "Callbacks there; here each has its own settings above, or is part of the loop:"
         job.comment_out(title, [("training.callbacks", callbacks)])
@@ -347,9 +339,3 @@ def _metric(job: UniversalConversion, key: str, mode: Node | None) -> str | None
     if not sets:
         job.comment_out("Without an evaluation set:", [(key, node)])
     return f"{sets[0]}/{ours}" if sets else None
-
-
-def _number(node: Node, key: str) -> float:
-    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
-        raise wrong(node, key, "a number")
-    return node.value

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from stentor.config.convert.draft import Conversion, Converted, read, wrong
+from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, read
 from stentor.config.convert.shell import Command, Options, Unknown, Vocabulary, Word, read_options, script_calls
 from stentor.config.convert.voxtral_publish import SCRIPTS, publish_line, published
 from stentor.config.document import Mistake, Mistakes, Node, Place, read_text
@@ -78,7 +78,7 @@ def convert(script: Path | str) -> Converted:
 def _options_of(root: Node) -> Options:
     """The options in a file, by the last parts of its keys."""
     result = Options({}, [], [])
-    for key, node in Conversion(root, root.place, null_is_default=True).values.items():
+    for key, node in ForeignConfig(root, null_is_default=True).values.items():
         option = Unknown(key.rpartition(".")[2])
         bare = OPTIONS.same.get(option.bare, option.bare)
         if bare in OPTIONS.known:
@@ -90,11 +90,11 @@ def _options_of(root: Node) -> Options:
 
 
 def _converted(command: Command, options: Options, others: Sequence[Command]) -> Converted:
-    job = Conversion(Node(options.values, command.place), command.place)
+    job = Conversion(Node(options.values, command.place))
     job.mistakes += options.mistakes
     for key in OPTIONS.switches & {*options.values}:
-        if not isinstance((node := options.values[key]).value, bool):
-            job.mistakes += wrong(job.take(key) or node, key, "true or false").mistakes
+        if not isinstance(options.values[key].value, bool):
+            job.take_flag(key)
     job.notes.append(
         "transcripts are learnt with their end token, and languages and long texts are as the records have them; "
         "the run file says what the scripts do otherwise."
@@ -107,7 +107,7 @@ def _converted(command: Command, options: Options, others: Sequence[Command]) ->
     lora = _model(job, command.script)
     _data(job)
     _optimizer(job)
-    job.move_each({key: (*target, None)[:2] for key, target in _FLAGS["plain"].items()})
+    job.move_each(_FLAGS["plain"])
     _length(job)
     _steering(job)
     _tracking(job, "voxtral-lora-finetuning" if lora else "voxtral-finetuning")
@@ -163,9 +163,9 @@ def _data(job: Conversion) -> None:
     strategy = job.values.get("eval-strategy")
     has_set = bool(count.value) and (strategy is None or strategy.value != "no")
     for name_of_set, part in {"train.0": {"limit": train}, "eval.dev": {"skip": train, "limit": count}}.items():
-        for key, value in (source | part).items() if has_set or name_of_set == "train.0" else ():
-            job.put(f"data.{name_of_set}.{key}", value)
-    job.put_batch("--batch-size", job.take("batch-size"), 2, _POSITIONS)
+        if has_set or name_of_set == "train.0":
+            job.put_each(f"data.{name_of_set}", source | part)
+    job.put_batch("batch-size", 2, _POSITIONS)
     job.put("data.max_seconds", 60.0)
 
 
@@ -226,16 +226,9 @@ def _steering(job: Conversion) -> None:
     watched = metric and Node(f"dev/{str(metric.value).removeprefix('eval_')}", metric.place)
     if job.made("data.eval") and patience is not None:
         threshold = job.take("early-stopping-threshold")
-        _callback(job, "early_stop", {"metric": watched, "patience": patience, "min_delta": threshold})
+        job.put_callback("early_stop", {"metric": watched, "patience": patience, "min_delta": threshold})
     elif watched is not None:
         job.put("train.best_metric", watched)
-
-
-def _callback(job: Conversion, kind: str, settings: dict[str, Any]) -> None:
-    """Add a callback, with those of its settings that are not None."""
-    number = len(job.made("callbacks") or [])
-    for key, value in {"type": kind, **settings}.items():
-        job.put(f"callbacks.{number}.{key}", value)
 
 
 def _tracking(job: Conversion, project: str) -> None:
@@ -254,7 +247,7 @@ def _tracking(job: Conversion, project: str) -> None:
     if "trackio" in trackers or space is not None:
         settings |= {"trackio.project": name or project, "trackio.space_id": space}
     if settings:
-        _callback(job, "tracking", settings)
+        job.put_callback("tracking", settings)
 
 
 def _launch(job: Conversion, launcher: list[Word]) -> None:

@@ -145,8 +145,7 @@ def _model(job: Conversion, script: str) -> bool:
 
 def _data(job: Conversion) -> None:
     """Both sets from the front of the same records, one after the other."""
-    train = job.take("train-count") or Node(100, job.place)
-    count = job.take("eval-count") or Node(50, job.place)
+    train, count = job.take("train-count") or 100, job.take("eval-count") or Node(50, job.place)
     file, name, config = (job.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
     if file is not None:
         source: dict[str, Any] = {"type": "jsonl", "path": file, "audio_folder": "."}
@@ -161,10 +160,9 @@ def _data(job: Conversion) -> None:
         source |= {"config": config or "voxpopuli", "split": "test"}
         job.notes.append("the scripts train and score on the test split of the data set: see `split` in the run file.")
     strategy = job.values.get("eval-strategy")
-    has_set = bool(count.value) and (strategy is None or strategy.value != "no")
-    for name_of_set, part in {"train.0": {"limit": train}, "eval.dev": {"skip": train, "limit": count}}.items():
-        if has_set or name_of_set == "train.0":
-            job.put_each(f"data.{name_of_set}", source | part)
+    job.put("data.train.0", source | {"limit": train})
+    if count.value and (strategy is None or strategy.value != "no"):
+        job.put("data.eval.dev", source | {"skip": train, "limit": count})
     job.put_batch("batch-size", 2, _POSITIONS)
     job.put("data.max_seconds", 60.0)
 
@@ -172,14 +170,12 @@ def _data(job: Conversion) -> None:
 def _optimizer(job: Conversion) -> None:
     """The sections `optim` and `schedule`, and the loss."""
     kind = job.chosen("optim", _OPTIMIZERS, "adamw")
-    betas = [job.take(f"adam-beta{i}") or Node(default, job.place) for i, default in ((1, 0.9), (2, 0.999))]
-    job.put("optim", {"type": kind, "lr": 5e-5, "weight_decay": 0.0})
-    job.put("optim.betas", Node(betas, job.place))
+    betas = [job.take("adam-beta1") or 0.9, job.take("adam-beta2") or 0.999]
+    job.put("optim", {"type": kind, "lr": 5e-5, "weight_decay": 0.0, "betas": betas})
     if kind in ("sgd", "rmsprop"):
         job.put("optim.momentum", 0.0)
     if (smoothing := job.take("label-smoothing-factor")) is not None:
-        job.put("losses.text.type", "cross_entropy")
-        job.put("losses.text.label_smoothing", smoothing)
+        job.put("losses.text", {"type": "cross_entropy", "label_smoothing": smoothing})
     without_warmup = (node := job.values.get("lr-scheduler-type")) is not None and node.value == "constant"
     shape = job.chosen("lr-scheduler-type", _SCHEDULES, "linear")
     job.put("schedule.type", shape)

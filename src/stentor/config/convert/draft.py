@@ -210,8 +210,8 @@ class Conversion(ForeignConfig):
             self.comments += ["", title, *lines]
 
     def leave_out(self, title: str, *keys: str) -> None:
-        """Take values that have no key in a run file, and write them as a block of comments."""
-        self.comment_out(title, [(key, self.take(key)) for key in keys])
+        """Take values that have no key in a run file, and those below them, and write them as a block of comments."""
+        self.comment_out(title, [pair for key in keys for pair in ((key, self.take(key)), *self.take_below(key))])
 
     def leave_out_each(self, reasons: Mapping[str, str], prefix: str = "") -> None:
         """Take what has no counterpart: a block of comments for each reason, with its keys as `expanded` reads them."""

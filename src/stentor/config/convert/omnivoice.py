@@ -44,7 +44,7 @@ _ATTENTION = {"flex_attention": "flex", "sdpa": "sdpa", "eager": "sdpa"}
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}
 _ENTRY = ("language_id", "manifest_path", "repeat")
 _MISSING = ["tokens/data.lst"]
-_WARM_UP_TYPES = {"ratio": "ratio", "steps": "steps"}
+_WARM_UP_TYPES = {"ratio": "warmup_ratio", "steps": "warmup_steps"}
 _WARM_UP = {"warmup_ratio": 0.03, "warmup_steps": 2000}
 """OmniVoice's defaults."""
 RATE = 25
@@ -204,10 +204,9 @@ def _schedule(job: Conversion) -> None:
     if shape is not None and shape.value not in ("constant", "cosine"):
         job.comment_out("OmniVoice trains cosine wherever it is not `constant`:", [("lr_scheduler_type", shape)])
         job.notes.append(f"lr_scheduler_type: {shape.value} is cosine, as OmniVoice trains it.")
-    by = job.chosen("warmup_type", _WARM_UP_TYPES, "ratio")
-    used, unused = ("warmup_ratio", "warmup_steps") if by == "ratio" else ("warmup_steps", "warmup_ratio")
+    used = job.chosen("warmup_type", _WARM_UP_TYPES, "warmup_ratio")
     job.move(used, f"schedule.{used}", _WARM_UP[used])
-    job.leave_out("The other kind of warm-up counts (warmup_type):", unused)
+    job.leave_out("The other kind of warm-up counts (warmup_type):", *_WARM_UP)
 
 
 def _batches(job: Conversion, padded: bool) -> None:

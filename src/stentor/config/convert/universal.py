@@ -57,32 +57,25 @@ _UNSUPPORTED = {
     "see `task.windows` (diarize) and `task.beams` (transcribe)": (
         "training.eval_knobs.{batch_size,beam_width,sliding_window,min_speaker_dim}"
     ),
+    "settings are searched for by a loop around `stentor train RUN.yaml key=value`": "training.tuning",
+    "a step with a loss or gradient that is not finite is skipped: `train.max_skipped`": "training.safeguards",
 }
-"""Keys without a counterpart, by the reason; see `expanded`."""
-_SECTIONS = {
-    "training.tuning": "settings are searched for by a loop around `stentor train RUN.yaml key=value`",
-    "training.safeguards": "a step with a loss or gradient that is not finite is skipped: `train.max_skipped`",
-}
-"""Free sections without a counterpart."""
+"""Keys and sections without a counterpart, by the reason; see `expanded`."""
 _TASKS = {"encoder": "diarize", "encoder_decoder": "transcribe", "decoder": "language"}
 _LABEL_TYPES = ("training.eval_knobs.label_type", "global_config.data_loading.label_type", "global_config.label_type")
 _LABELS = {"binary": "binary", "speaker_id": "speaker", "custom": "speaker", "ego": "ego"}
-_POSITIONS = {"learnable": "learned"}
 _WHY = {
     "speech": "of two classes, cross entropy is binary cross entropy",
     "speakers": "speakers have no order of their own: the best one is taken for each item",
     "text": "text is learned by the cross entropy of its tokens",
 }
 """Reason for another loss of a term than theirs."""
-_AUXILIARY = {"norm_reg": "weight_reg"}
-"""Their terms that have another name here: `norm_reg` here is of the hidden states."""
 _FOCAL = {"training.loss.focal_alpha": "alpha", "training.loss.focal_gamma": "gamma"}
 _EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_weights": "restore_best"}
 _METRICS = {"loss": "loss", "accuracy": "accuracy", "f1": "macro_f1"}
 """Their metrics of an evaluation, without `val_`."""
 _BEST = ("training.validation.metric_for_best_model", "training.checkpoint.monitor_metric")
 _LOWEST = "training.scheduler.min_lr"
-_MODES = {True: "max", False: "min"}
 _OF_CLASSES = ("cross_entropy", "nll", "kl_div", "label_smoothing")
 """Losses of one class per frame."""
 _SMOOTHED = ("ego", "cross_entropy", "bce", "bce_with_logits", "pit_bce", "ats_bce", "powerset")
@@ -116,9 +109,6 @@ def convert(path: Path) -> Converted:
     _train(job)
     _callbacks(job)
     job.leave_out_each(_UNSUPPORTED)
-    for section, reason in _SECTIONS.items():
-        values = [(section, job.take(section)), *job.take_below(section)]
-        job.comment_out(f"Without a key here: {reason}.", values)
     return job.converted(f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`.")
 
 
@@ -135,7 +125,7 @@ def _task(job: UniversalConversion) -> None:
             "label_type asks for labels of frames, which an encoder alone gives here: the decoder is left out. Without "
             "label_type the whole model becomes a recogniser (task: transcribe)."
         )
-        job.comment_out("Frames are labelled by an encoder alone; the decoder:", job.take_below("model.decoder"))
+        job.leave_out("Frames are labelled by an encoder alone; the decoder:", "model.decoder")
     elif labels is not None and job.kind == "decoder":
         job.notes.append("label_type is left out: a decoder alone is a language model, which hears nothing.")
         job.leave_out("Of diarization, which a decoder alone cannot do:", key)
@@ -157,7 +147,7 @@ def _model(job: UniversalConversion) -> None:
     job.put("model.kind", job.kind)
     for part in ("encoder", "decoder"):
         if part not in job.kind.split("_"):
-            job.comment_out(f"A model of the kind {job.kind} has no {part}:", job.take_below(f"model.{part}"))
+            job.leave_out(f"A model of the kind {job.kind} has no {part}:", f"model.{part}")
     for part, ours in (("global_config", "shared"), ("encoder", "encoder"), ("decoder", "decoder")):
         theirs = f"model.{part}"
         job.move_each(
@@ -177,13 +167,13 @@ def _model(job: UniversalConversion) -> None:
             job.put(f"model.{ours}.activation", str(activation.value).lower(), activation)
         if positions is not None:
             value = str(positions.value)
-            job.put(f"model.{ours}.positions", _POSITIONS.get(value, value), positions)
+            job.put(f"model.{ours}.positions", "learned" if value == "learnable" else value, positions)
         switches = {key: job.values.get(key) for key in (f"{theirs}.use_rezero", f"{theirs}.use_scalenorm")}
         norms = [(key, node) for key, node in switches.items() if job.take_flag(key)]
         for key, node in norms[:1]:
             job.put(f"model.{ours}.norm", key.rpartition("_")[2], node)
         job.comment_out("Where both are true, theirs takes ReZero:", norms[1:])
-        job.comment_out("No layer of theirs reads it:", job.take_below(f"{theirs}.positional_encoding"))
+        job.leave_out("No layer of theirs reads it:", f"{theirs}.positional_encoding")
     parts = [section for part in ("shared", "encoder", "decoder") if (section := job.made(f"model.{part}")) is not None]
     if parts and not any("positions" in section for section in parts):
         job.put("model.shared.positions", "none")
@@ -221,8 +211,8 @@ def _losses(job: UniversalConversion) -> None:
         return
     for key, weight in auxiliary:
         name = key.rpartition(".")[2]
-        job.put(f"losses.{name}.type", _AUXILIARY.get(name, name), weight)
-        job.put(f"losses.{name}.weight", weight)
+        kind = "weight_reg" if name == "norm_reg" else name  # `norm_reg` here is of the hidden states
+        job.put_each(f"losses.{name}", {"type": kind, "weight": weight}, weight)
         if name == "contrastive":
             job.put("model.embedding", 128)
 
@@ -332,7 +322,7 @@ def _metric(job: UniversalConversion, key: str, mode: Node | None) -> str | None
         job.wrong(node, key, "val_loss, or for binary and ego labels val_accuracy or val_f1")
         return None
     direction = "min" if ours == "loss" else "max"
-    if mode is not None and _MODES.get(mode.value, mode.value) != direction:
+    if mode is not None and mode.value not in (direction, direction == "max"):
         job.mistakes.append(Mistake(mode.place, f"the direction of {node.value} is {direction}: leave it out", key))
     if len(sets) > 1:
         job.comment_out(f"Theirs is the mean over all sets; here that of {sets[0]} counts:", [(key, node)])

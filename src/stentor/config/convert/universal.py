@@ -125,7 +125,7 @@ def _task(job: UniversalConversion) -> None:
             "label_type asks for labels of frames, which an encoder alone gives here: the decoder is left out. Without "
             "label_type the whole model becomes a recogniser (task: transcribe)."
         )
-        job.leave_out("Frames are labelled by an encoder alone; the decoder:", "model.decoder")
+        job.leave_out("Frames are labelled by an encoder alone; the decoder:", *job.below("model.decoder"))
     elif labels is not None and job.kind == "decoder":
         job.notes.append("label_type is left out: a decoder alone is a language model, which hears nothing.")
         job.leave_out("Of diarization, which a decoder alone cannot do:", key)
@@ -147,7 +147,7 @@ def _model(job: UniversalConversion) -> None:
     job.put("model.kind", job.kind)
     for part in ("encoder", "decoder"):
         if part not in job.kind.split("_"):
-            job.leave_out(f"A model of the kind {job.kind} has no {part}:", f"model.{part}")
+            job.leave_out(f"A model of the kind {job.kind} has no {part}:", *job.below(f"model.{part}"))
     for part, ours in (("global_config", "shared"), ("encoder", "encoder"), ("decoder", "decoder")):
         theirs = f"model.{part}"
         job.move_each(
@@ -173,7 +173,7 @@ def _model(job: UniversalConversion) -> None:
         for key, node in norms[:1]:
             job.put(f"model.{ours}.norm", key.rpartition("_")[2], node)
         job.comment_out("Where both are true, theirs takes ReZero:", norms[1:])
-        job.leave_out("No layer of theirs reads it:", f"{theirs}.positional_encoding")
+        job.leave_out("No layer of theirs reads it:", *job.below(f"{theirs}.positional_encoding"))
     parts = [section for part in ("shared", "encoder", "decoder") if (section := job.made(f"model.{part}")) is not None]
     if parts and not any("positions" in section for section in parts):
         job.put("model.shared.positions", "none")

@@ -295,9 +295,8 @@ def _leave_out(job: Conversion, unknown: Sequence[Unknown]) -> None:
     for reason, keys in _LEFT_OUT.items():
         given = [(f"--{key}", node) for key in keys if (node := job.take(key)) is not None]
         job.comment_out(f"Without a key here: {reason}.", given)
-        if reason in _FLAGS["not_possible"] and (
-            named := [key for key, node in given if node.value not in (False, 0, "none")]
-        ):
+        named = [key for key, node in given if node.value not in (False, 0, "none")]
+        if named and reason in _FLAGS["not_possible"]:
             job.notes.append(f"not possible here: {', '.join(named)}: {reason}.")
     rest = [(f"--{key}", job.take(key)) for key in list(job.values)]
     job.comment_out("Without an effect in this command:", rest)

@@ -227,8 +227,7 @@ def _train(job: Conversion) -> None:
         job.put("train.shard", True)
         job.notes.append("DeepSpeed (use_deepspeed) becomes FSDP2 (train.shard), which divides the weights, too.")
         job.leave_out("FSDP2 (train.shard) in place of DeepSpeed:", "deepspeed_config")
-    else:
-        job.leave_out("DeepSpeed is off (use_deepspeed):", "deepspeed_config")
+    job.leave_out("DeepSpeed is off (use_deepspeed):", "deepspeed_config")
     last = job.take("keep_last_n_checkpoints")
     if last is not None and (isinstance(last.value, bool) or not isinstance(last.value, int)):
         job.wrong(last, "keep_last_n_checkpoints", "a whole number")

@@ -130,15 +130,8 @@ def test_padded_batches(convert):
 
 
 def test_lora(convert):
-    lora = {
-        "use_lora": True,
-        "lora_r": 8,
-        "lora_alpha": 16,
-        "lora_dropout": 0.1,
-        "lora_bias": "none",
-        "lora_target_modules": ["q_proj", "v_proj"],
-        "lora_modules_to_save": ["audio_embeddings", "audio_heads"],
-    }
+    lora = {"use_lora": True, "lora_r": 8, "lora_alpha": 16, "lora_dropout": 0.1, "lora_bias": "none"}
+    lora |= {"lora_target_modules": ["q_proj", "v_proj"], "lora_modules_to_save": ["audio_embeddings", "audio_heads"]}
     text, config, _ = convert(FINETUNE | lora)
     peft = config.model.lora
     assert (peft.rank, peft.alpha, peft.dropout, peft.targets) == (8, 16, 0.1, ["llm.*.q_proj", "llm.*.v_proj"])
@@ -150,13 +143,8 @@ def test_lora(convert):
 
 
 def test_deepspeed_warm_up_and_the_rest(convert):
-    keys = EMILIA | {
-        "use_deepspeed": True,
-        "warmup_type": "steps",
-        "lr_scheduler_type": "constant",
-        "mixed_precision": "no",
-        "keep_last_n_checkpoints": 5,
-    }
+    keys = EMILIA | {"use_deepspeed": True, "mixed_precision": "no", "keep_last_n_checkpoints": 5}
+    keys |= {"warmup_type": "steps", "lr_scheduler_type": "constant"}
     text, config, notes = convert(keys)
     assert config.train.shard and "becomes FSDP2 (train.shard)" in notes[0]
     assert (config.schedule.type, config.schedule.warmup_steps, config.train.keep) == ("constant", 2000, 5)

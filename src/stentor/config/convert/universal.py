@@ -10,6 +10,8 @@ from stentor.config.convert.universal_data import UniversalConversion, convert_d
 from stentor.config.document import Mistake, Node
 from stentor.engine.checkpoint import step_of
 
+_THEIR_LAYERS = "{d_model,num_layers,num_heads,attention_type,d_ff,dropout}"
+_OUR_LAYERS = "{d_model,layers,heads,attention,d_ff,dropout}"
 _PARTS = "{global_config,encoder,decoder}"
 _SAME = {
     "training.optimizer.{type,lr,weight_decay,betas,epsilon,momentum,amsgrad,nesterov}": (
@@ -150,13 +152,7 @@ def _model(job: UniversalConversion) -> None:
             job.leave_out(f"A model of the kind {job.kind} has no {part}:", *job.below(f"model.{part}"))
     for part, ours in (("global_config", "shared"), ("encoder", "encoder"), ("decoder", "decoder")):
         theirs = f"model.{part}"
-        job.move_each(
-            {
-                f"{theirs}.{{d_model,num_layers,num_heads,attention_type,d_ff,dropout}}": (
-                    f"model.{ours}.{{d_model,layers,heads,attention,d_ff,dropout}}"
-                )
-            }
-        )
+        job.move_each({f"{theirs}.{_THEIR_LAYERS}": f"model.{ours}.{_OUR_LAYERS}"})
         linear = "linear" in str(job.made(f"model.{ours}.attention"))
         job.linear = job.linear or linear
         if linear or part == "global_config":
@@ -268,10 +264,10 @@ def _train(job: UniversalConversion) -> None:
 
 
 def _resume(job: UniversalConversion) -> None:
-    node = job.take(key := "training.checkpoint.resume")
+    node, title = job.take(key := "training.checkpoint.resume"), "Of resuming:"
     restored = [f"{key}_restore_{part}" for part in ("optimizer", "scheduler", "trainer_state")]
     flags = [(flag, job.values.get(flag)) for flag in restored]
-    switches, title = [job.take_flag(flag, True) for flag in restored], "Of resuming:"
+    switches = [job.take_flag(flag, True) for flag in restored]
     if node is not None and (all(switches) or step_of(Path(str(node.value))) < 0):
         instead = "Convert and train the run it comes from, then name a checkpoint of that; or leave it out"
         job.resume(key, node, instead)

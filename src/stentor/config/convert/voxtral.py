@@ -138,8 +138,7 @@ def _model(job: Conversion, script: str) -> bool:
         job.put("model.dtype", "bfloat16")
     values = [(f"--lora-{key}", job.take(f"lora-{key}")) for key in ("r", "alpha", "dropout")]
     job.comment_out("LoRA is off (no --use-lora); its values:", values)
-    if frozen:
-        job.put("model.freeze", ["audio_tower.*"])
+    job.put("model.freeze", ["audio_tower.*"] if frozen else None)
     return lora
 
 

@@ -9,60 +9,24 @@ from stentor.cli import main
 from stentor.config.convert import omnivoice
 from stentor.config.document import Mistakes
 from stentor.config.load import load
+from upstream import OMNIVOICE
 
-EMILIA = {
+EMILIA = OMNIVOICE | {
     "llm_name_or_path": "Qwen/Qwen3-0.6B",
-    "audio_vocab_size": 1025,
-    "audio_mask_id": 1024,
-    "num_audio_codebook": 8,
-    "audio_codebook_weights": [8, 8, 6, 6, 4, 4, 2, 2],
-    "drop_cond_ratio": 0.1,
-    "prompt_ratio_range": [0.0, 0.3],
-    "mask_ratio_range": [0.0, 1.0],
-    "language_ratio": 0.0,
-    "use_pinyin_ratio": 0.0,
-    "instruct_ratio": 0.0,
-    "only_instruct_ratio": 0.0,
-    "resume_from_checkpoint": None,
-    "init_from_checkpoint": None,
-    "learning_rate": 1e-4,
-    "weight_decay": 0.01,
-    "max_grad_norm": 1.0,
+    **dict.fromkeys(("language_ratio", "use_pinyin_ratio", "instruct_ratio", "only_instruct_ratio"), 0.0),
     "steps": 300000,
-    "seed": 42,
     "lr_scheduler_type": "cosine",
-    "warmup_type": "ratio",
-    "warmup_ratio": 0.03,
     "warmup_steps": 2000,
-    "batch_tokens": 8192,
-    "gradient_accumulation_steps": 1,
     "num_workers": 4,
-    "mixed_precision": "bf16",
-    "allow_tf32": True,
     "use_deepspeed": False,
     "deepspeed_config": None,
     "attn_implementation": "flex_attention",
-    "logging_steps": 100,
-    "eval_steps": 1000,
-    "save_steps": 10000,
-    "keep_last_n_checkpoints": -1,
 }
-FIELDS = [
-    *EMILIA,
-    "output_dir",
-    "data_config",
-    "max_sample_tokens",
-    "min_sample_tokens",
-    "max_batch_size",
-    "use_lora",
-    "lora_r",
-    "lora_alpha",
-    "lora_dropout",
-    "lora_bias",
-    "lora_target_modules",
-    "lora_modules_to_save",
-]
-"""Of OmniVoice's TrainingConfig, with those of LoRA."""
+OTHERS = """
+output_dir data_config max_sample_tokens min_sample_tokens max_batch_size use_lora lora_r lora_alpha lora_dropout
+lora_bias lora_target_modules lora_modules_to_save
+"""
+"""The other fields of OmniVoice's TrainingConfig, with those of LoRA."""
 FINETUNE = EMILIA | {
     "init_from_checkpoint": "k2-fsa/OmniVoice",
     "learning_rate": 1e-5,
@@ -74,12 +38,8 @@ FINETUNE = EMILIA | {
     "eval_steps": 500,
     "save_steps": 500,
 }
-SDPA = FINETUNE | {
-    "attn_implementation": "sdpa",
-    "max_sample_tokens": 1500,
-    "min_sample_tokens": 40,
-    "max_batch_size": 32,
-}
+SDPA = FINETUNE | {"max_sample_tokens": 1500, "min_sample_tokens": 40, "max_batch_size": 32}
+SDPA |= {"attn_implementation": "sdpa"}
 DATA = {
     "train": [
         {"language_id": "en", "manifest_path": ["tokens/en/data.lst"], "repeat": 1},
@@ -108,7 +68,7 @@ def convert(tmp_path):
 
 def test_every_field_is_known(tmp_path):
     (tmp_path / "empty.json").write_text("{}")
-    assert set(FIELDS) == omnivoice.convert(tmp_path / "empty.json").known
+    assert omnivoice.convert(tmp_path / "empty.json").known == {*EMILIA, *OTHERS.split()}
 
 
 def test_emilia(convert):
@@ -170,15 +130,8 @@ def test_padded_batches(convert):
 
 
 def test_lora(convert):
-    lora = {
-        "use_lora": True,
-        "lora_r": 8,
-        "lora_alpha": 16,
-        "lora_dropout": 0.1,
-        "lora_bias": "none",
-        "lora_target_modules": ["q_proj", "v_proj"],
-        "lora_modules_to_save": ["audio_embeddings", "audio_heads"],
-    }
+    lora = {"use_lora": True, "lora_r": 8, "lora_alpha": 16, "lora_dropout": 0.1, "lora_bias": "none"}
+    lora |= {"lora_target_modules": ["q_proj", "v_proj"], "lora_modules_to_save": ["audio_embeddings", "audio_heads"]}
     text, config, _ = convert(FINETUNE | lora)
     peft = config.model.lora
     assert (peft.rank, peft.alpha, peft.dropout, peft.targets) == (8, 16, 0.1, ["llm.*.q_proj", "llm.*.v_proj"])
@@ -190,13 +143,8 @@ def test_lora(convert):
 
 
 def test_deepspeed_warm_up_and_the_rest(convert):
-    keys = EMILIA | {
-        "use_deepspeed": True,
-        "warmup_type": "steps",
-        "lr_scheduler_type": "constant",
-        "mixed_precision": "no",
-        "keep_last_n_checkpoints": 5,
-    }
+    keys = EMILIA | {"use_deepspeed": True, "mixed_precision": "no", "keep_last_n_checkpoints": 5}
+    keys |= {"warmup_type": "steps", "lr_scheduler_type": "constant"}
     text, config, notes = convert(keys)
     assert config.train.shard and "becomes FSDP2 (train.shard)" in notes[0]
     assert (config.schedule.type, config.schedule.warmup_steps, config.train.keep) == ("constant", 2000, 5)

@@ -1,6 +1,5 @@
 """VoxLM's configs become run files that keep every value."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +50,21 @@ data: {timestamps_dir: ./my times, whisper_model: large-v3, max_wer: 0.15}
 output: {checkpoint_dir: ./checkpoints, final_model_dir: ./final, use_wandb: true, wandb_project: voxlm-production}
 device: {type: auto}
 """
+UNUSED = """\
+#   model.architecture_version: v2
+#   model.audio_encoder_dim: 768
+#   model.llm_dim: 1536
+#   model.alignment_loss_weight: 1.0
+#   model.alignment_interp_frames: 4
+#   model.alignment_heads: null
+#   model.median_filter_width: 9
+#   model.confidence_aggregation: mean
+#   model.confidence_temperature: 1.5
+#   model.timestamp_loss_weight: 1.0
+#   model.confidence_loss_weight: 0.5
+#   training.max_text_length: 400
+#   output.final_model_dir: "./final"
+"""
 FULL = f"_base_: base.yaml\n{GUIDE}"
 
 
@@ -80,13 +94,8 @@ def test_the_guide_s_config(tmp_path):
     assert (config.model.projector.type, config.model.projector.rate) == ("conv", 12.5)
     assert (config.train.epochs, config.optim.lr, config.data.max_items) == (10, 1e-4, 8)
     [train], dev = config.data.train, config.data.eval["dev-clean"]
-    assert (train.type, train.name, str(train.from_), train.split) == (
-        "corpus",
-        "librispeech",
-        "data",
-        "train-clean-100",
-    )
-    assert dev.split == "dev-clean"
+    assert (train.type, train.name, str(train.from_)) == ("corpus", "librispeech", "data")
+    assert (train.split, dev.split) == ("train-clean-100", "dev-clean")
     assert train.options == dev.options == {"normalize_text": "lower"}, "VoxLM's texts are in lower case"
 
 
@@ -97,15 +106,11 @@ def test_word_times_are_the_second_stage(tmp_path):
     assert words.schedule.warmup_steps is None and words.optim.betas == config.optim.betas
     assert (words.model.aligner.layers, words.model.aligner.heads, words.model.aligner.dropout) == (2, 8, 0.1)
     assert words.model.model_copy(update={"aligner": None}) == config.model and config.model.aligner is None
-    assert {name: term.type for name, term in words.losses.items()} == {
-        "text": "cross_entropy",
-        "alignment": "alignment",
-    }
+    assert [(name, term.type) for name, term in words.losses.items()] == [("text", "cross_entropy"), ("alignment",) * 2]
     assert (words.losses["alignment"].weight, words.losses["alignment"].monotonicity) == (1.0, 0.1)
     [train], dev = words.data.train, words.data.eval["dev-clean"]
-    assert [str(s.path) for s in (train, dev)] == [
-        f"data/timestamps/{s}.jsonl" for s in ("train-clean-100", "dev-clean")
-    ]
+    assert str(train.path) == "data/timestamps/train-clean-100.jsonl"
+    assert str(dev.path) == "data/timestamps/dev-clean.jsonl"
     assert list(words.data.eval) == ["dev-clean"]
     converted(tmp_path, GUIDE.replace("lora_r: 16", "alignment_num_heads: 12"))
     assert (second(tmp_path).model.aligner.heads, second(tmp_path).model.aligner.width) == (12, 132)
@@ -178,24 +183,7 @@ def test_every_value_arrives(tmp_path):
     assert str(words.data.train[0].path) == "my times/train-clean-100.jsonl"
     assert words.data.batch_tokens >= 16 * (25 * 25 + 400)
     assert words.callbacks == config.callbacks
-    comments = "".join(line for line in result.text.splitlines(True) if line.startswith("#"))
-    values = {
-        "model.architecture_version": "v2",
-        "model.audio_encoder_dim": "768",
-        "model.llm_dim": "1536",
-        "model.alignment_loss_weight": "1.0",
-        "model.alignment_interp_frames": "4",
-        "model.alignment_heads": "null",
-        "model.median_filter_width": "9",
-        "model.confidence_aggregation": "mean",
-        "model.confidence_temperature": "1.5",
-        "model.timestamp_loss_weight": "1.0",
-        "model.confidence_loss_weight": "0.5",
-        "training.max_text_length": "400",
-        "output.final_model_dir": '"./final"',
-    }
-    for key, value in values.items():
-        assert f"  {key}: {value}\n" in comments
+    assert not {*UNUSED.splitlines()} - {*result.text.splitlines()}
 
 
 @pytest.mark.parametrize(
@@ -286,8 +274,7 @@ def test_targets_are_layers_of_the_language_model(tmp_path, llm, kind, layers):
 def test_what_has_no_counterpart_is_named(tmp_path):
     with pytest.raises(Mistakes) as caught:
         converted(tmp_path, GUIDE.replace("lora_r", "lora_rr") + "  cache: true\n")
-    lines = re.sub(r"\S*given\.yaml", "given.yaml", str(caught.value)).splitlines()
-    assert lines == [
+    assert str(caught.value).replace(f"{tmp_path}/", "").splitlines() == [
         "given.yaml:6: unknown key 'model.lora_rr' (did you mean 'model.lora_r'?): it has no counterpart",
         "given.yaml:22: unknown key 'data.cache': it has no counterpart",
     ]
@@ -303,11 +290,8 @@ def test_the_weight_of_the_model_counts_where_phase_2_has_none(tmp_path):
 def test_all_mistakes_are_reported_at_once(tmp_path):
     text = BASE.replace("downsample_factor: 2", "downsample_factor: 0, sample_rate: 8000, beams: 5")
     text = text.replace("max_audio_length: 25", "max_audio_length: long").replace("use_amp: false", "use_amp: 1")
-    (tmp_path / "given.yaml").write_text(
-        text.replace("max_wer: 0.15", "max_wer: -1").replace("epochs: 10", "epochs: x")
-    )
     with pytest.raises(Mistakes) as caught:
-        convert(tmp_path / "given.yaml")
+        converted(tmp_path, text.replace("max_wer: 0.15", "max_wer: -1"))
     for key in ("downsample_factor", "sample_rate", "model.beams", "max_audio_length", "use_amp", "max_wer"):
         assert key in str(caught.value), key
 
@@ -318,17 +302,19 @@ def test_names_of_whisper_models(tmp_path):
         assert [step.model for step in config.prepare[2:]] == [model, model]
 
 
-def test_wrong_values_are_named_at_their_line(tmp_path):
-    with pytest.raises(Mistakes, match=r"given.yaml:10: 'train.epochs' must be a number above 0 or null, not 'ten'"):
-        converted(tmp_path, GUIDE.replace("epochs: 10", "epochs: ten"))
-    with pytest.raises(Mistakes, match=r"given.yaml:11: 'training.phase1.batch_size' must be a number above 0"):
-        converted(tmp_path, GUIDE.replace("batch_size: 8", "batch_size: many"))
-    with pytest.raises(Mistakes, match=r"given.yaml:14: 'train.epochs' must be a number above 0 or null, not 'few'"):
-        converted(tmp_path, GUIDE.replace("epochs: 5", "epochs: few"))
-    with pytest.raises(Mistakes, match=r"given.yaml:6: 'model.alignment_num_heads' must be a number above 0"):
-        converted(tmp_path, GUIDE.replace("lora_r: 16", "alignment_num_heads: 0"))
-    with pytest.raises(Mistakes, match=r"given.yaml:17: unknown key 'training.phase2.patience'"):
-        converted(tmp_path, GUIDE.replace("5.0e-5\n", "5.0e-5\n    patience: 3\n"))
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epochs: 10", "epochs: ten", r"10: 'train.epochs' must be a number above 0 or null, not 'ten'"),
+        ("batch_size: 8", "batch_size: many", r"11: 'training.phase1.batch_size' must be a number above 0"),
+        ("epochs: 5", "epochs: few", r"14: 'train.epochs' must be a number above 0 or null, not 'few'"),
+        ("lora_r: 16", "alignment_num_heads: 0", r"6: 'model.alignment_num_heads' must be a number above 0"),
+        ("5.0e-5\n", "5.0e-5\n    patience: 3\n", r"17: unknown key 'training.phase2.patience'"),
+    ],
+)
+def test_wrong_values_are_named_at_their_line(tmp_path, old, new, message):
+    with pytest.raises(Mistakes, match=f"given.yaml:{message}"):
+        converted(tmp_path, GUIDE.replace(old, new))
 
 
 def test_command(tmp_path, capsys, monkeypatch):
@@ -365,14 +351,10 @@ def test_recipes(name, encoder, llm, rank):
 
 
 def test_the_recipe_is_the_conversion(tmp_path):
-    _, config = converted(tmp_path)
-    [_, recipe], [_, ours] = load(RECIPES / "voxlm_2b.yaml").stages, load(tmp_path / "ours.yaml").stages
-    for mine, expected in ((load(RECIPES / "voxlm_2b.yaml").config, config), (recipe, ours)):
-        assert mine.model == expected.model
-        assert (mine.optim, mine.losses, mine.train) == (expected.optim, expected.losses, expected.train)
-        assert mine.prepare == expected.prepare
-        assert (mine.data.train, mine.data.eval, mine.data.max_items) == (
-            expected.data.train,
-            expected.data.eval,
-            expected.data.max_items,
-        )
+    converted(tmp_path)
+    recipe, ours = load(RECIPES / "voxlm_2b.yaml"), load(tmp_path / "ours.yaml")
+    for mine, expected in ((recipe.config, ours.config), (recipe.stages[1], ours.stages[1])):
+        for section in ("model", "optim", "losses", "train", "prepare"):
+            assert getattr(mine, section) == getattr(expected, section)
+        for key in ("train", "eval", "max_items"):
+            assert getattr(mine.data, key) == getattr(expected.data, key)

@@ -86,9 +86,8 @@ callbacks:
 def converted(tmp_path, script):
     """What `convert` answers, and the run file as it loads."""
     result = convert(script)
-    path = tmp_path / "ours.yaml"
-    path.write_text(result.text)
-    return result, load(path).config
+    (tmp_path / "ours.yaml").write_text(result.text)
+    return result, load(tmp_path / "ours.yaml").config
 
 
 @pytest.fixture
@@ -127,12 +126,8 @@ def test_the_scripts_defaults_hold(tmp_path):
     assert (config.name, config.output, config.data.max_items) == ("voxtral-finetuned", ".", 2)
     [train], dev = config.data.train, config.data.eval["dev"]
     for source in (train, dev):
-        assert (source.type, source.name, source.config, source.split) == (
-            "hub",
-            "hf-audio/esb-datasets-test-only-sorted",
-            "voxpopuli",
-            "test",
-        )
+        assert (source.type, source.name) == ("hub", "hf-audio/esb-datasets-test-only-sorted")
+        assert (source.config, source.split) == ("voxpopuli", "test")
     assert (train.skip, train.limit, dev.skip, dev.limit) == (0, 100, 100, 50)
     assert any("test split" in note for note in result.notes)
 
@@ -168,12 +163,8 @@ def test_what_is_not_understood_is_listed_without_secrets(tmp_path):
     result, config = converted(tmp_path, path)
     assert config.model.lora.rank == 8
     listed = result.text.partition("# Not understood, so not in this file:\n")[2].splitlines()
-    assert listed == [
-        "#   --lora-target q v",
-        "#   --hf-token (not shown)",
-        "#   --sav-steps 3",
-        "#   --login (not shown)",
-    ]
+    unknown = ("--lora-target q v", "--hf-token (not shown)", "--sav-steps 3", "--login (not shown)")
+    assert listed == [f"#   {option}" for option in unknown]
     assert "not understood: --sav-steps (did you mean 'save-steps'?)" in result.notes
     assert "hf_abcdefgh12345678" not in result.text + " ".join(result.notes)
 
@@ -182,7 +173,7 @@ def test_what_is_not_understood_is_listed_without_secrets(tmp_path):
     ("old", "new", "message"),
     [
         ("2.5", "ten", r"run\.sh:9: 'train\.epochs' must be a number above 0 or null, not 'ten'"),
-        ("_size 4", "_size many", r"run\.sh:8: '--batch-size' must be a number above 0"),
+        ("_size 4", "_size many", r"run\.sh:8: 'batch-size' must be a number above 0"),
         ("--epochs 2.5", "--epochs", r"run\.sh:9: --epochs has no value"),
         ("--epochs 2.5", "--epochs $N", r"run\.sh:9: --epochs takes its value from \$N, which is not set there"),
         ('voices"', "voices", r"run\.sh:3: a quotation mark has no counterpart"),
@@ -197,6 +188,8 @@ def test_wrong_values_are_named_at_their_line(script, old, new, message):
 def test_variables_with_defaults(tmp_path, script):
     script.write_text(SCRIPT.replace("--epochs 2.5", "--epochs ${EPOCHS:-6}"))
     assert converted(tmp_path, script)[1].train.epochs == 6
+    _, config = converted(tmp_path, "N=7; OUT='a;b' && python train.py --epochs $N --output-dir $OUT")
+    assert (config.train.epochs, config.name) == (7, "a;b")
 
 
 def test_there_must_be_one_command(script):
@@ -366,28 +359,20 @@ def test_scripts_that_publish_become_commands(tmp_path, capsys, monkeypatch):
         "stentor publish demo anna/vox --to anna/vox-demo --secret HF_TOKEN",
         "stentor studio",
     ]
-    for told in (
-        "--author-name: the card has the run's own",
-        "add --public",
-        "--brand-hf-org: the page",
-        "hf auth login",
-    ):
+    for told in ("--author-name: the card has", "add --public", "--brand-hf-org: the page", "hf auth login"):
         assert told in err
     assert main(["config", "convert", "voxtral", "python push_to_huggingface.py model out/vox anna/v"]) == 0
     assert capsys.readouterr().out == "stentor publish model out/vox --to anna/v\n"
 
 
 def test_files_of_options(tmp_path):
-    (tmp_path / "args.json").write_text(
-        '{"dataset_jsonl": "v.jsonl", "num_train_epochs": 2, "use_lora": true, "bf_16": 1}'
-    )
-    (tmp_path / "args.yaml").write_text(
-        "training: {lora_r: 4, learning_rate: 1e-4, report_to: [trackio], bf16: false}\n"
-    )
+    text = '{"dataset_jsonl": "v.jsonl", "num_train_epochs": 2, "use_lora": true, "bf_16": 1}'
+    (tmp_path / "args.json").write_text(text)
+    text = "training: {lora_r: 4, learning_rate: 1e-4, report_to: [trackio], bf16: false}\n"
+    (tmp_path / "args.yaml").write_text(text)
     result, config = converted(tmp_path, tmp_path / "args.json")
     assert (config.train.epochs, config.model.lora.rank, config.data.train[0].type) == (2, 8, "jsonl")
     assert "not understood: bf_16 (did you mean 'bf16'?)" in result.notes
     result, config = converted(tmp_path, tmp_path / "args.yaml")
-    assert "abc" not in result.text
     assert (config.model.lora.rank, config.optim.lr, config.train.precision) == (4, 1e-4, "fp32")
     assert config.callbacks[0].trackio.project == "voxtral-lora-finetuning"

@@ -32,3 +32,11 @@ def test_a_run_without_stages_has_no_keys_of_stages(tiny):
         f"data.batch_tokens={config.data.batch_tokens // 2}",
         "train.accumulate=2",
     ]
+
+
+def test_dotted_keys_of_a_stage_count(tiny):
+    given = ['stages=[{}, {"data.max_items": 4}]']
+    path = tiny()
+    more = advice(load(path, given))
+    assert "stages.1.data.max_items=2" in more
+    assert load(path, [*given, *more]).stages[1].data.max_items == 2

@@ -29,9 +29,8 @@ def _length(config: Config) -> None:
     for number, source in enumerate(config.data.train if config.train.steps is None else ()):
         with suppress(DataError):  # of data that is not here, only the listing can tell
             if source.streaming:
-                raise ConfigError(
-                    f"train.steps: `data.train.{number}` is a stream of unknown length: set `train.steps`."
-                )
+                problem = f"`data.train.{number}` is a stream of unknown length: set `train.steps`."
+                raise ConfigError(f"train.steps: {problem}")
 
 
 def _metrics(config: Config) -> None:
@@ -89,9 +88,4 @@ def require(configs: Sequence[Config], roots: Sequence[Node]) -> list[str]:
 def _located(error: ConfigError, root: Node) -> Mistake:
     """The problem at the place of its key, or of the innermost section of it that is written."""
     match = _KEY.match(str(error))
-    key = match[0] if match else ""
-    for part in split_key(key) if key else ():
-        if (inner := root.entry(part)) is None:
-            break
-        root = inner
-    return Mistake(root.place, str(error), key)
+    return Mistake(root.at(split_key(match[0])) if match else root.place, str(error), match[0] if match else "")

@@ -31,34 +31,36 @@ from stentor.version import EXPORT_FORMAT, FORMAT_KEY, VERSION_KEY, refuse_newer
 _OVERRIDES = 1_000_000  # rank of the places of overrides: after all files
 
 
-def read(path: Path, schema: type[Section], mistakes: list[Mistake]) -> tuple[Node, str]:
-    """The tree of a file and of the files it is based on, and the file's own text."""
-    return _read(path, schema, mistakes, [])
+def read(path: Path, schema: type[Section] | None, mistakes: list[Mistake], base_key: str = "base") -> tuple[Node, str]:
+    """The tree of a file and of the files it is based on, which `base_key` names, and the file's own text."""
+    return _read(path, schema, mistakes, base_key, [])
 
 
-def _read(path: Path, schema: type[Section], mistakes: list[Mistake], below: list[Path]) -> tuple[Node, str]:
+def _read(
+    path: Path, schema: type[Section] | None, mistakes: list[Mistake], base_key: str, below: list[Path]
+) -> tuple[Node, str]:
     text = read_text(path)
     root = parse(text, str(path), len(below), mistakes, path.suffix == ".json")
     if not isinstance(root.value, dict):
         raise Mistakes([Mistake(root.place, f"a config is a mapping of keys to values, not {show(root.plain())}")])
     root = without_format(root, str(path))
-    if "base" not in root.value:
+    if base_key not in root.value:
         return root, text
-    node = root.value["base"]
-    child = Node({k: v for k, v in root.value.items() if k != "base"}, root.place)
+    node = root.value[base_key]
+    child = Node({k: v for k, v in root.value.items() if k != base_key}, root.place)
     if not isinstance(node.value, str):
-        message = f"'base' must be the path of a config file, not {show(node.plain())}"
-        raise Mistakes([Mistake(node.place, message, "base")])
+        message = f"'{base_key}' must be the path of a config file, not {show(node.plain())}"
+        raise Mistakes([Mistake(node.place, message, base_key)])
     # Relative to the file, so that a recipe and its base can be called from anywhere.
     target = join(path.parent, str(node.value if is_remote(node.value) else Path(node.value).expanduser()))
     target = target if is_remote(target) else Path(os.path.normpath(target))
     chain = [*below, path]
     if target.resolve() in [p.resolve() for p in chain]:
         circle = " -> ".join(str(p) for p in [*chain, target])
-        raise Mistakes([Mistake(node.place, f"'base' leads in a circle: {circle}", "base")])
+        raise Mistakes([Mistake(node.place, f"'{base_key}' leads in a circle: {circle}", base_key)])
     if not target.is_file():
-        raise Mistakes([Mistake(node.place, f"the base {target} does not exist", "base")])
-    base, _ = _read(target, schema, mistakes, chain)
+        raise Mistakes([Mistake(node.place, f"the base {target} does not exist", base_key)])
+    base, _ = _read(target, schema, mistakes, base_key, chain)
     return merge(base, child, schema), text
 
 

@@ -18,8 +18,7 @@ def located(root: Node, section: str | None = None) -> Iterator[None]:
     try:
         yield
     except MissingData as error:
-        node, keys = (root, ()) if section is None else (root.entry(section) or root, (section,))
-        leaves = list(_leaves(node, error.path, keys))
+        leaves = [leaf for leaf in _leaves(root, error.path) if section is None or leaf.keys[0] == section]
         for leaf in [leaf for leaf in leaves if leaf.section.get("split") == error.part] or leaves:
             key = dotted(leaf.keys)
             value = "" if str(error).startswith((leaf.value, str(Path(leaf.value)))) else f" is {leaf.value}"

@@ -36,7 +36,8 @@ def halved(loaded: Loaded) -> list[str]:
     return overrides
 
 
-def _sets(node: Node, key: str) -> bool:
+def _sets(stage: Node, key: str) -> bool:
+    """Whether a stage has a key, nested or dotted."""
     section, _, name = key.partition(".")
-    entry = node.entry(section)
-    return entry is not None and entry.entry(name) is not None
+    values = stage.plain()
+    return key in values or name in (values.get(section) or {})

@@ -1,6 +1,5 @@
 """Converters: configs of other systems become run files. One module a system, with `convert(path) -> Converted`."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,9 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, parse, read_text, split_key
+from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, split_key
 from stentor.config.explain import explain, guess
-from stentor.config.merge import merge, put, stage
+from stentor.config.merge import put, stage
+from stentor.config.merge import read as read_tree
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump, inline
 from stentor.engine.checkpoint import step_of
@@ -72,15 +72,40 @@ class ForeignConfig:
 
     def wrong(self, node: Node, key: str, expected: str) -> None:
         """Note a value that cannot be used."""
-        self.mistakes += wrong(node, key, expected).mistakes
+        self.mistakes.append(Mistake(node.place, f"'{key}' must be {expected}", key))
 
-    def checked(self, instead: Any, read: Callable[..., Any], *arguments: Any) -> Any:
-        """The value that `read` returns; `instead` where it raises `Mistakes`, which are noted."""
-        try:
-            return read(*arguments)
-        except Mistakes as error:
-            self.mistakes += error.mistakes
-            return instead
+    def number(self, key: str, default: float = 1, least: float | None = None) -> float:
+        """The number above 0 of a key, or `least` or more, which is whole if `least` is; the value is not taken.
+        `default` where there is none, or another value, which is a mistake."""
+        node = self.values.get(key)
+        if node is None:
+            return default
+        value, kinds, expected = node.value, (int, float), "a number above 0" if least is None else "a number"
+        if isinstance(least, int):
+            kinds, expected = (int,), f"a whole number of {least} or more"
+        if isinstance(value, bool) or not isinstance(value, kinds) or (value <= 0 if least is None else value < least):
+            self.wrong(node, key, expected)
+            return default
+        return value
+
+    def take_number(self, key: str, default: float = 1, least: float | None = None) -> float:
+        """As `number`, and the value is taken."""
+        found = self.number(key, default, least)
+        self.take(key)
+        return found
+
+    def items_of(self, node: Node | None, key: str, of: str = "") -> list[Node]:
+        """The entries of a list; none where there is no list. Anything else is a mistake."""
+        if node is None:
+            return []
+        if not isinstance(node.value, list):
+            self.wrong(node, key, f"a list{of}")
+            return []
+        return node.value
+
+    def take_items(self, key: str) -> list[Node]:
+        """The entries of the list of a key."""
+        return self.items_of(self.take(key), key)
 
     def unknown(self, prefix: str = "", cutoff: float = 0.7, why: str = "it has no counterpart") -> list[Mistake]:
         """A mistake for every value that was not taken; `prefix` stands before its key in the message."""
@@ -100,10 +125,10 @@ class ForeignConfig:
 class Conversion(ForeignConfig):
     """A foreign config with the run file that it becomes. Values keep the place in the foreign file they came from."""
 
-    def __init__(self, root: Node, place: Place, null_is_default: bool = False):
+    def __init__(self, root: Node, null_is_default: bool = False):
         super().__init__(root, null_is_default)
-        self.place = place
-        self.root = Node({}, place)
+        self.place = root.place
+        self.root = Node({}, root.place)
         """Tree of the run file."""
         self.comments: list[str] = []
         self.notes: list[str] = []
@@ -114,7 +139,12 @@ class Conversion(ForeignConfig):
     def chosen(self, key: str, table: Mapping[str, str], default: str) -> str:
         """Look up the value of a key in a table; `default` where there is none. Other values are noted as mistakes."""
         node = self.take(key)
-        return default if node is None else self.checked(default, one_of, node, key, table)
+        if node is None:
+            return default
+        if not isinstance(node.value, str) or node.value not in table:
+            self.wrong(node, key, f"{' or '.join(table)}, not {node.value!r}")
+            return default
+        return table[node.value]
 
     def made(self, key: str) -> Any:
         """Return the value that was set at a dotted key, as plain data; None if none was set."""
@@ -134,18 +164,34 @@ class Conversion(ForeignConfig):
         """Set a dotted key to the value of theirs, or to `default` where the config has none."""
         self.put(ours, self.take(theirs) or default)
 
-    def move_each(self, table: Mapping[str, str | tuple[str, Any]], prefix: str = "") -> None:
-        """Set what a table of foreign key -> dotted key, or (dotted key, default), maps, behind `prefix`."""
+    def put_each(self, section: str, values: Mapping[str, Any], at: Node | None = None) -> None:
+        """Set those keys of a section that are not None."""
+        for key, value in values.items():
+            self.put(f"{section}.{key}", value, at)
+
+    def move_each(self, table: Mapping[str, Any], prefix: str = "") -> None:
+        """Set what a table of foreign key -> dotted key, or (dotted key, default), maps, behind `prefix`. Both keys may
+        have alternatives, see `expanded`."""
         for theirs, target in table.items():
             ours, default = (target, None) if isinstance(target, str) else target
-            self.move(theirs, prefix + ours, default)
+            for key, name in zip(expanded(theirs), expanded(prefix + ours), strict=True):
+                self.move(key, name, default)
 
-    def put_batch(self, key: str, items: Node | None, default: int, positions: float, ours: str = "data") -> None:
+    def put_batch(self, key: str, default: int, positions: float, ours: str = "data") -> None:
         """Set the size of a batch under the section `ours`. It has room for a whole batch of the longest items, so that
         `max_items` alone decides, as the batch size of the other system does."""
-        count = self.checked(default, number, items, key, default)
-        self.put(f"{ours}.max_items", count, items)
+        count = self.number(key, default)
+        self.put(f"{ours}.max_items", count, self.take(key))
         self.put(f"{ours}.batch_tokens", round(count * positions))
+
+    def put_callback(self, kind: str, settings: Mapping[str, Any]) -> None:
+        """Add a callback, with those of its settings that are not None."""
+        self.put_each(f"callbacks.{len(self.made('callbacks') or ())}", {"type": kind, **settings})
+
+    def lora_globs(self, node: Node, key: str) -> Node:
+        """Paths in the language model for the bare names of modules that others give adapters."""
+        names = self.items_of(node, key, " of module names")
+        return Node([Node(f"llm.*.{name.value}", name.place) for name in names], node.place)
 
     def resume(self, key: str, node: Node, instead: str) -> None:
         """Note the command that resumes from a checkpoint of Stentor. Another one, a state of accelerate, is a mistake;
@@ -164,8 +210,8 @@ class Conversion(ForeignConfig):
             self.comments += ["", title, *lines]
 
     def leave_out(self, title: str, *keys: str) -> None:
-        """Take values that have no key in a run file, and write them as a block of comments."""
-        self.comment_out(title, [(key, self.take(key)) for key in keys])
+        """Take values that have no key in a run file, and those below them, and write them as a block of comments."""
+        self.comment_out(title, [pair for key in keys for pair in ((key, self.take(key)), *self.take_below(key))])
 
     def leave_out_each(self, reasons: Mapping[str, str], prefix: str = "") -> None:
         """Take what has no counterpart: a block of comments for each reason, with its keys as `expanded` reads them."""
@@ -201,51 +247,10 @@ def expanded(keys: str) -> list[str]:
     return [prefix + name + end for name in names.split(",") for end in expanded(suffix)]
 
 
-def wrong(node: Node, key: str, expected: str) -> Mistakes:
-    """The error for a value that cannot be used."""
-    return Mistakes([Mistake(node.place, f"'{key}' must be {expected}", key)])
-
-
-def one_of(node: Node, key: str, known: Mapping[str, str]) -> str:
-    """Look up the value of a key in a table. Raises `Mistakes` for other values."""
-    if not isinstance(node.value, str) or node.value not in known:
-        raise wrong(node, key, f"{' or '.join(known)}, not {node.value!r}")
-    return known[node.value]
-
-
-def number(node: Node | None, key: str, default: float = 1, least: float | None = None) -> float:
-    """The value of a key, a number above 0, or a whole number of `least` or more; `default` where there is none. Raises
-    `Mistakes` for anything else."""
-    if node is None:
-        return default
-    kinds, expected = (
-        ((int, float), "a number above 0") if least is None else (int, f"a whole number of {least} or more")
-    )
-    value = node.value
-    if isinstance(value, bool) or not isinstance(value, kinds) or (value <= 0 if least is None else value < least):
-        raise wrong(node, key, expected)
-    return value
-
-
-def items_of(node: Node | None, key: str, of: str = "") -> list[Node]:
-    """The entries of a list; none where there is no list. Raises `Mistakes` for anything else."""
-    if node is None:
-        return []
-    if not isinstance(node.value, list):
-        raise wrong(node, key, f"a list{of}")
-    return node.value
-
-
-def lora_globs(node: Node, key: str) -> Node:
-    """Paths in the language model for the bare names of modules that others give adapters."""
-    names = items_of(node, key, " of module names")
-    return Node([Node(f"llm.*.{name.value}", name.place) for name in names], node.place)
-
-
 def read(path: Path, base_key: str = "") -> Node:
-    """A foreign YAML file, merged over the file that its `base_key` names, if any."""
+    """A foreign YAML or JSON file, merged over the file that its `base_key` names, if any."""
     mistakes: list[Mistake] = []
-    root = _read(path, base_key, mistakes, [])
+    root, _ = read_tree(path, None, mistakes, base_key)
     if mistakes:
         raise Mistakes(mistakes)
     return root
@@ -278,19 +283,6 @@ def convert_files(convert: Callable[[Any], Converted], files: Sequence[Path | st
     print(without_secrets("".join(lines)), end="")
 
 
-def _read(path: Path, base_key: str, mistakes: list[Mistake], below: list[Path]) -> Node:
-    if path.resolve() in below:
-        raise ConfigError(f"{path} is based on itself.")
-    root = parse(read_text(path), str(path), len(below), mistakes)
-    if not isinstance(root.value, dict):
-        raise ConfigError(f"{path} is not a mapping of keys to values.")
-    child = Node({k: v for k, v in root.value.items() if k != base_key}, root.place)
-    if base_key not in root.value:
-        return child
-    base = Path(os.path.normpath(path.parent / str(root.value[base_key].plain())))
-    return merge(_read(base, base_key, mistakes, [*below, path.resolve()]), child, None)
-
-
 def _leaves(node: Node, prefix: str) -> list[tuple[str, Node]]:
     if isinstance(node.value, dict) and node.value:
         return [leaf for k, v in node.value.items() for leaf in _leaves(v, f"{prefix}.{k}" if prefix else dotted([k]))]
@@ -298,7 +290,9 @@ def _leaves(node: Node, prefix: str) -> list[tuple[str, Node]]:
 
 
 def node_of(value: Any, place: Place) -> Node:
-    """Plain data as a tree, all at one place."""
+    """Plain data as a tree, all at one place but for the values in it that have theirs."""
+    if isinstance(value, Node):
+        return value
     if isinstance(value, dict):
         return Node({k: node_of(v, place) for k, v in value.items()}, place)
     if isinstance(value, list):

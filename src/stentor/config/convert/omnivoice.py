@@ -1,11 +1,12 @@
 """OmniVoice's configs: a training config and a data config, both JSON. Keys that it would drop are errors here."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, items_of, lora_globs, number, read
-from stentor.config.document import Mistake, Node, Place
+from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, read
+from stentor.config.document import Mistake, Mistakes, Node
 from stentor.config.explain import guess
 
 _KEYS: dict[str, tuple[str, Any]] = {
@@ -42,8 +43,8 @@ _PADDED: dict[str, tuple[str, int]] = {
 _ATTENTION = {"flex_attention": "flex", "sdpa": "sdpa", "eager": "sdpa"}
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}
 _ENTRY = ("language_id", "manifest_path", "repeat")
-_ENTRIES_OF = " of entries with a manifest_path"
-_WARM_UP_TYPES = {"ratio": "ratio", "steps": "steps"}
+_MISSING = ["tokens/data.lst"]
+_WARM_UP_TYPES = {"ratio": "warmup_ratio", "steps": "warmup_steps"}
 _WARM_UP = {"warmup_ratio": 0.03, "warmup_steps": 2000}
 """OmniVoice's defaults."""
 RATE = 25
@@ -56,7 +57,7 @@ def convert(train: Path, data: Path | None = None, output: str | None = None) ->
     """A run file for the family `omnivoice`. `data` and `output` are OmniVoice's `--data_config` and `--output_dir`.
     Values that are not in the file are OmniVoice's defaults. Raises `Mistakes` for all keys and values without a
     counterpart."""
-    job = Conversion(read(train), Place(0, 1, str(train)), null_is_default=True)
+    job = Conversion(read(train), null_is_default=True)
     target, data_config = job.take("output_dir"), job.take("data_config")
     folder = Path(output or (str(target.plain()) if target is not None else train.stem))
     job.put("name", folder.name)
@@ -77,7 +78,7 @@ def convert(train: Path, data: Path | None = None, output: str | None = None) ->
     if (checkpoint := job.take("resume_from_checkpoint")) is not None:
         instead = "To start from its weights alone, name it as init_from_checkpoint instead"
         job.resume("resume_from_checkpoint", checkpoint, instead)
-    job.put("callbacks", [{"type": "tracking", "tensorboard": True}])  # as OmniVoice always logs
+    job.put_callback("tracking", {"tensorboard": True})  # as OmniVoice always logs
     job.leave_out_each(_UNSUPPORTED)
     head = f"Converted from OmniVoice's {train.name} by `stentor config convert omnivoice`."
     return job.converted(head, "OmniVoice would drop it")
@@ -87,17 +88,16 @@ def _model(job: Conversion) -> bool:
     """The section `model`; returns whether batches are padded."""
     job.put("model.type", "omnivoice")
     shape = ("llm_name_or_path", "audio_vocab_size", "audio_mask_id", "num_audio_codebook")
-    start, (_, vocabulary, mask, codebooks) = job.take("init_from_checkpoint"), map(job.values.get, shape)
-    entries = int(job.checked(_ENTRIES + 1, number, vocabulary, "audio_vocab_size", _ENTRIES + 1, 2)) - 1
+    start, (_, _, mask, codebooks) = job.take("init_from_checkpoint"), map(job.values.get, shape)
+    entries = int(job.number("audio_vocab_size", _ENTRIES + 1, 2)) - 1
     if mask is not None and mask.value != entries:
         job.wrong(mask, "audio_mask_id", f"the last id of audio_vocab_size, {entries}")
     weights = job.values.get("audio_codebook_weights")
-    count = job.checked(_CODEBOOKS, number, codebooks, "num_audio_codebook", _CODEBOOKS, 1)
+    count = job.number("num_audio_codebook", _CODEBOOKS, 1)
     node = weights or codebooks
     weighted = _CODEBOOKS if weights is None or not isinstance(weights.value, list) else len(weights.value)
     if node is not None and count != weighted:
-        expected = f"a weight for each of the {count} codebooks (num_audio_codebook)"
-        job.wrong(node, "audio_codebook_weights", expected)
+        job.wrong(node, "audio_codebook_weights", f"a weight for each of the {count} codebooks (num_audio_codebook)")
     if start is not None:
         job.put("model.from", start)
         job.leave_out("The model that training starts from has its own:", *shape)
@@ -130,7 +130,7 @@ def _lora(job: Conversion) -> None:
     job.move_each(_LORA, "model.lora.")
     targets, bias, saved = map(job.take, ("lora_target_modules", "lora_bias", "lora_modules_to_save"))
     if targets is not None:
-        job.put("model.lora.targets", job.checked(None, lora_globs, targets, "lora_target_modules"))
+        job.put("model.lora.targets", job.lora_globs(targets, "lora_target_modules"))
     if bias is not None and bias.value != "none":
         job.wrong(bias, "lora_bias", "none: biases are not trained together with adapters here")
     if saved is not None and (not isinstance(saved.value, list) or sorted(map(str, saved.plain())) != _TRAINED_WHOLE):
@@ -141,12 +141,18 @@ def _lora(job: Conversion) -> None:
 
 def _data(job: Conversion, path: Path | None) -> bool:
     """The sources; returns whether there is a dev set."""
+    root = None
     if path is None:
         shards = "data.train names token shards, tokens/data.lst, that you have to make"
         job.notes.append(f"no data config is given: {shards}.")
-        job.put("data.train.0", {"type": "shards", "path": "tokens/data.lst"})
+    else:
+        try:
+            root = read(path)
+        except Mistakes as error:
+            job.mistakes += error.mistakes
+    if root is None:
+        _put_shards(job, "data.train.0", _MISSING)
         return False
-    root = job.checked(Node({"train": Node(None, job.place)}, job.place), read, path)
     job.mistakes += [
         Mistake(node.place, f"unknown key '{key}'{guess(key, ('train', 'dev'), 0.6)}: it has no counterpart", key)
         for key, node in root.value.items()
@@ -154,10 +160,10 @@ def _data(job: Conversion, path: Path | None) -> bool:
     ]
     before = len(job.mistakes)
     train, dev = (_entries(job, root.value.get(part), part) for part in ("train", "dev"))
-    if not train and len(job.mistakes) == before and root.place != job.place:
+    if not train and len(job.mistakes) == before:
         job.mistakes.append(Mistake(root.place, "'train' must list at least one entry with a manifest_path"))
     if not train:  # a mistake, which is reported once
-        job.put("data.train.0", {"type": "shards", "path": "tokens/data.lst"})
+        _put_shards(job, "data.train.0", _MISSING)
     languages = []
     for i, (manifests, repeat, language) in enumerate(train):
         _put_shards(job, f"data.train.{i}", manifests)
@@ -172,16 +178,15 @@ def _data(job: Conversion, path: Path | None) -> bool:
     return bool(held_out)
 
 
-def _put_shards(job: Conversion, key: str, manifests: list[Node]) -> None:
-    job.put(f"{key}.type", "shards")
-    job.put(f"{key}.path", manifests[0] if len(manifests) == 1 else Node(manifests, manifests[0].place))
+def _put_shards(job: Conversion, key: str, manifests: Sequence[Node | str]) -> None:
+    job.put(key, {"type": "shards", "path": manifests[0] if len(manifests) == 1 else [*manifests]})
 
 
 def _entries(job: Conversion, entries: Node | None, part: str) -> list[tuple[list[Node], Node | None, Node | None]]:
     """(manifests, repeat, language) of each entry."""
     triples = []
     listed = entries if entries is None or entries.value is not None else None
-    for entry in job.checked([], items_of, listed, part, _ENTRIES_OF):
+    for entry in job.items_of(listed, part, " of entries with a manifest_path"):
         values = ForeignConfig(entry if isinstance(entry.value, dict) else Node({}, entry.place), null_is_default=True)
         language, paths, repeat = map(values.take, _ENTRY)
         job.mistakes += values.unknown(f"{part}.", 0.6)
@@ -199,10 +204,9 @@ def _schedule(job: Conversion) -> None:
     if shape is not None and shape.value not in ("constant", "cosine"):
         job.comment_out("OmniVoice trains cosine wherever it is not `constant`:", [("lr_scheduler_type", shape)])
         job.notes.append(f"lr_scheduler_type: {shape.value} is cosine, as OmniVoice trains it.")
-    by = job.chosen("warmup_type", _WARM_UP_TYPES, "ratio")
-    used, unused = ("warmup_ratio", "warmup_steps") if by == "ratio" else ("warmup_steps", "warmup_ratio")
+    used = job.chosen("warmup_type", _WARM_UP_TYPES, "warmup_ratio")
     job.move(used, f"schedule.{used}", _WARM_UP[used])
-    job.leave_out("The other kind of warm-up counts (warmup_type):", unused)
+    job.leave_out("The other kind of warm-up counts (warmup_type):", *_WARM_UP)
 
 
 def _batches(job: Conversion, padded: bool) -> None:
@@ -223,8 +227,7 @@ def _train(job: Conversion) -> None:
         job.put("train.shard", True)
         job.notes.append("DeepSpeed (use_deepspeed) becomes FSDP2 (train.shard), which divides the weights, too.")
         job.leave_out("FSDP2 (train.shard) in place of DeepSpeed:", "deepspeed_config")
-    else:
-        job.leave_out("DeepSpeed is off (use_deepspeed):", "deepspeed_config")
+    job.leave_out("DeepSpeed is off (use_deepspeed):", "deepspeed_config")
     last = job.take("keep_last_n_checkpoints")
     if last is not None and (isinstance(last.value, bool) or not isinstance(last.value, int)):
         job.wrong(last, "keep_last_n_checkpoints", "a whole number")

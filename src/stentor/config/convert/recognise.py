@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from stentor.config.convert.draft import expanded
-from stentor.config.document import Mistakes, Node, Place, parse, read_text
+from stentor.config.document import Mistakes, Node, parse, read_text
 from stentor.errors import ConfigError
 
 _KEYS = {
@@ -28,6 +28,7 @@ _VOXTRAL = {
 }
 """Options of the Voxtral scripts, two of which are enough."""
 _TITLES = {"voxlm": "VoxLM", "omnivoice": "OmniVoice", "universal": "the universal training pipeline"}
+_TITLES |= {"voxtral": "the Voxtral scripts"}
 _SCRIPT = re.compile(r"^[^#\n]*\b(train|train_lora)\.py\b", re.MULTILINE)
 
 
@@ -35,20 +36,18 @@ def refuse_foreign(path: Path) -> None:
     """Raise ConfigError that names the converter if a file is a config of another system."""
     text = read_text(path)
     try:
-        root = parse(text, str(path), 0, [], path.suffix == ".json")
+        root = parse(text, str(path), 0, [], path.suffix == ".json").value
     except Mistakes:
-        root = Node(None, Place(0, 1, str(path)))
-    if isinstance(root.value, dict):
-        converter = _converter(root.value)
+        root = None
+    if isinstance(root, dict):
+        converter = _converter(root)
     else:
-        converter = "voxtral" if _SCRIPT.search(text) else None
+        root, converter = {}, "voxtral" if _SCRIPT.search(text) else None
     if converter is None:
         return
-    files = shlex.quote(str(path))
-    if isinstance(root.value, dict) and "train" in root.value:
-        files = f"TRAINING_CONFIG.json {files}"
+    files = ("TRAINING_CONFIG.json " if "train" in root else "") + shlex.quote(str(path))
     raise ConfigError(
-        f"{path} is a config of {_TITLES.get(converter, 'the Voxtral scripts')}, not a run file. Convert it: `stentor "
+        f"{path} is a config of {_TITLES[converter]}, not a run file. Convert it: `stentor "
         f"config convert {converter} {files} --to runs.d`, and train the file that this writes."
     )
 

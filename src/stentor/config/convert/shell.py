@@ -3,13 +3,14 @@
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, takewhile
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
 from stentor.config.document import Mistake, Mistakes, Node, Place, scalar
 
-_SEPARATOR = re.compile(r"[|&;]+")
+_SEPARATORS = "|&;"
 _ENDS = re.compile(r"[0-9]*[<>].*", re.DOTALL)
 """A redirection, which ends the words of a command."""
 _SECRET = re.compile(r"token|secret|password|key|hf_\w+", re.IGNORECASE)
@@ -139,17 +140,16 @@ def _commands(text: str, place: Place) -> Iterator[list[Word]]:
     for number, line in enumerate(lines, place.line):
         line_place = Place(place.rank, number, place.source)
         goes_on = re.search(r"(?:^|\s)[\\^`]\s*$", line)
+        parts = shlex.shlex(line[: goes_on.start()] if goes_on else line, posix=True, punctuation_chars=_SEPARATORS)
+        parts.whitespace_split = True
         try:
-            parts = shlex.split(line[: goes_on.start()] if goes_on else line, comments=True)
+            words += [Word(part, line_place) for part in parts]
         except ValueError:
             raise Mistakes([Mistake(line_place, "a quotation mark has no counterpart on its line")]) from None
-        for part in parts:
-            bare = part.rstrip(";") or part
-            words.append(Word(_filled(bare, variables), line_place))
-            words += [Word(";", line_place)] if bare != part else []
         if goes_on and number - place.line + 1 < len(lines):
             continue
-        for command in _split(words):
+        for command in filter(None, _split(words)):
+            command = [Word(_filled(word.text, variables), word.place) for word in command]
             for word in command if all("=" in w.text for w in command) or command[0].text == "export" else ():
                 name, equals, value = word.text.partition("=")
                 if equals and name.isidentifier():
@@ -159,18 +159,10 @@ def _commands(text: str, place: Place) -> Iterator[list[Word]]:
 
 
 def _split(words: list[Word]) -> Iterator[list[Word]]:
-    """Yield the commands on a line, without redirections."""
-    command: list[Word] = []
-    ended = False
-    for word in [*words, Word(";", Place(0, 0, ""))]:
-        if _SEPARATOR.fullmatch(word.text):
-            if command:
-                yield command
-            command, ended = [], False
-        elif ended or _ENDS.fullmatch(word.text):
-            ended = True
-        else:
-            command.append(word)
+    """Yield the commands on a line, some of them empty, without redirections."""
+    for separates, command in groupby(words, lambda word: word.text != "" and not word.text.strip(_SEPARATORS)):
+        if not separates:
+            yield [*takewhile(lambda word: not _ENDS.fullmatch(word.text), command)]
 
 
 def _filled(word: str, variables: dict[str, str]) -> str:

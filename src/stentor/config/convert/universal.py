@@ -1,32 +1,26 @@
 """Configs of the universal training pipeline (TS-DIA): `model`, `global_config` with `datasets`, and `training`."""
 
+import math
 from pathlib import Path
+from typing import Any
 
-from stentor.config.convert.draft import Converted, one_of, read, wrong
+from stentor.config.convert.draft import Converted, read
 from stentor.config.convert.universal_corpora import convert_sources
 from stentor.config.convert.universal_data import UniversalConversion, convert_data
-from stentor.config.document import Mistake, Node, Place
+from stentor.config.document import Mistake, Node
 from stentor.engine.checkpoint import step_of
 
-_LAYERS = {
-    "d_model": "d_model",
-    "num_layers": "layers",
-    "num_heads": "heads",
-    "attention_type": "attention",
-    "d_ff": "d_ff",
-    "dropout": "dropout",
-}
-"""Settings of a stack of layers."""
+_THEIR_LAYERS = "{d_model,num_layers,num_heads,attention_type,d_ff,dropout}"
+_OUR_LAYERS = "{d_model,layers,heads,attention,d_ff,dropout}"
 _PARTS = "{global_config,encoder,decoder}"
 _SAME = {
-    **{f"training.optimizer.{key}": f"optim.{key}" for key in ("type", "lr", "weight_decay", "betas")},
-    "training.optimizer.epsilon": "optim.eps",
-    **{f"training.optimizer.{key}": f"optim.{key}" for key in ("momentum", "amsgrad", "nesterov")},
-    **{f"training.scheduler.{key}": f"schedule.{key}" for key in ("type", "warmup_steps")},
-    "training.scheduler.num_cycles": "schedule.cycles",
-    **{f"training.scheduler.{key}": f"schedule.{key}" for key in ("step_size", "gamma", "patience")},
-    "training.gradient_clipping": "train.clip",
-    "training.gradient_accumulation_steps": "train.accumulate",
+    "training.optimizer.{type,lr,weight_decay,betas,epsilon,momentum,amsgrad,nesterov}": (
+        "optim.{type,lr,weight_decay,betas,eps,momentum,amsgrad,nesterov}"
+    ),
+    "training.scheduler.{type,warmup_steps,num_cycles,step_size,gamma,patience}": (
+        "schedule.{type,warmup_steps,cycles,step_size,gamma,patience}"
+    ),
+    "training.{gradient_clipping,gradient_accumulation_steps}": "train.{clip,accumulate}",
     "training.validation.interval": "train.eval_every",
     "training.checkpoint.save_dir": "output",
     "training.checkpoint.interval": "train.save_every",
@@ -36,7 +30,7 @@ _SAME = {
     "training.distributed.find_unused_parameters": "train.find_unused",
     "training.fixed_projection": "model.fixed_projection",
 }
-"""Keys with one counterpart of the same meaning."""
+"""Keys with one counterpart of the same meaning; see `expanded`."""
 _UNSUPPORTED = {
     "it follows from the features, by `model.features.num_mel_bins` and `stack`": f"model.{_PARTS}.input_dim",
     "tensors have no fixed batch size, and the device is `train.device`": f"model.{_PARTS}.{{device,batch_size}}",
@@ -65,31 +59,25 @@ _UNSUPPORTED = {
     "see `task.windows` (diarize) and `task.beams` (transcribe)": (
         "training.eval_knobs.{batch_size,beam_width,sliding_window,min_speaker_dim}"
     ),
+    "settings are searched for by a loop around `stentor train RUN.yaml key=value`": "training.tuning",
+    "a step with a loss or gradient that is not finite is skipped: `train.max_skipped`": "training.safeguards",
 }
-"""Keys without a counterpart, by the reason; see `expanded`."""
-_SECTIONS = {
-    "training.tuning": "settings are searched for by a loop around `stentor train RUN.yaml key=value`",
-    "training.safeguards": "a step with a loss or gradient that is not finite is skipped: `train.max_skipped`",
-}
-"""Free sections without a counterpart."""
+"""Keys and sections without a counterpart, by the reason; see `expanded`."""
 _TASKS = {"encoder": "diarize", "encoder_decoder": "transcribe", "decoder": "language"}
 _LABEL_TYPES = ("training.eval_knobs.label_type", "global_config.data_loading.label_type", "global_config.label_type")
 _LABELS = {"binary": "binary", "speaker_id": "speaker", "custom": "speaker", "ego": "ego"}
-_POSITIONS = {"learnable": "learned"}
 _WHY = {
     "speech": "of two classes, cross entropy is binary cross entropy",
     "speakers": "speakers have no order of their own: the best one is taken for each item",
     "text": "text is learned by the cross entropy of its tokens",
 }
 """Reason for another loss of a term than theirs."""
-_AUXILIARY = {"norm_reg": "weight_reg"}
-"""Their terms that have another name here: `norm_reg` here is of the hidden states."""
 _FOCAL = {"training.loss.focal_alpha": "alpha", "training.loss.focal_gamma": "gamma"}
 _EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_weights": "restore_best"}
 _METRICS = {"loss": "loss", "accuracy": "accuracy", "f1": "macro_f1"}
 """Their metrics of an evaluation, without `val_`."""
 _BEST = ("training.validation.metric_for_best_model", "training.checkpoint.monitor_metric")
-_MODES = {True: "max", False: "min"}
+_LOWEST = "training.scheduler.min_lr"
 _OF_CLASSES = ("cross_entropy", "nll", "kl_div", "label_smoothing")
 """Losses of one class per frame."""
 _SMOOTHED = ("ego", "cross_entropy", "bce", "bce_with_logits", "pit_bce", "ats_bce", "powerset")
@@ -109,7 +97,7 @@ _SWITCHES = (
 def convert(path: Path) -> Converted:
     """A run file for the family `transformer`. A file may hold any of the three sections; what it leaves out has our
     defaults, or theirs where a section is given. Raises `Mistakes` for keys and values that are not known."""
-    job = UniversalConversion(read(path), Place(0, 1, str(path)), null_is_default=True)
+    job = UniversalConversion(read(path), null_is_default=True)
     for key in job.below("logging"):  # as its document shows the section
         job.values[f"training.{key}"] = job.values.pop(key)
     job.move("model.name", "name", path.stem)
@@ -123,17 +111,15 @@ def convert(path: Path) -> Converted:
     _train(job)
     _callbacks(job)
     job.leave_out_each(_UNSUPPORTED)
-    for section, reason in _SECTIONS.items():
-        values = [(section, job.take(section)), *job.take_below(section)]
-        job.comment_out(f"Without a key here: {reason}.", values)
     return job.converted(f"Converted from {path.name} of the universal pipeline by `stentor config convert universal`.")
 
 
 def _task(job: UniversalConversion) -> None:
     """The task that the model's kind is for; with labels of frames, diarization."""
-    given = [(key, node) for key in _LABEL_TYPES if (node := job.take(key)) is not None]
-    labels = given[0][1] if given else None
-    job.comment_out("Another label_type counts:", given[1:])
+    key = next((key for key in _LABEL_TYPES if key in job.values), _LABEL_TYPES[0])
+    labels = job.values.get(key)
+    job.known.add(key)
+    job.leave_out("Another label_type counts:", *(other for other in _LABEL_TYPES if other != key))
     job.kind = job.chosen("model.model_type", {kind: kind for kind in _TASKS}, job.kind)
     if labels is not None and job.kind == "encoder_decoder":
         job.kind = "encoder"
@@ -141,18 +127,15 @@ def _task(job: UniversalConversion) -> None:
             "label_type asks for labels of frames, which an encoder alone gives here: the decoder is left out. Without "
             "label_type the whole model becomes a recogniser (task: transcribe)."
         )
-        job.comment_out("Frames are labelled by an encoder alone; the decoder:", job.take_below("model.decoder"))
+        job.leave_out("Frames are labelled by an encoder alone; the decoder:", *job.below("model.decoder"))
     elif labels is not None and job.kind == "decoder":
         job.notes.append("label_type is left out: a decoder alone is a language model, which hears nothing.")
-        values = [("training.eval_knobs.label_type", labels)]
-        job.comment_out("Of diarization, which a decoder alone cannot do:", values)
+        job.leave_out("Of diarization, which a decoder alone cannot do:", key)
     job.task = _TASKS[job.kind]
     job.put("task.type", job.task)
     if job.task != "diarize":
         return
-    job.labels = "binary"
-    if labels is not None:
-        job.labels = job.checked("binary", one_of, labels, "training.eval_knobs.label_type", _LABELS)
+    job.labels = job.chosen(key, _LABELS, "binary")
     if labels is not None and labels.value == "custom":
         job.notes.append(
             "label_type: custom is code there. Here a plug-in's class of labels (docs/extend.md) is named "
@@ -166,10 +149,10 @@ def _model(job: UniversalConversion) -> None:
     job.put("model.kind", job.kind)
     for part in ("encoder", "decoder"):
         if part not in job.kind.split("_"):
-            job.comment_out(f"A model of the kind {job.kind} has no {part}:", job.take_below(f"model.{part}"))
+            job.leave_out(f"A model of the kind {job.kind} has no {part}:", *job.below(f"model.{part}"))
     for part, ours in (("global_config", "shared"), ("encoder", "encoder"), ("decoder", "decoder")):
         theirs = f"model.{part}"
-        job.move_each({f"{theirs}.{key}": f"model.{ours}.{name}" for key, name in _LAYERS.items()})
+        job.move_each({f"{theirs}.{_THEIR_LAYERS}": f"model.{ours}.{_OUR_LAYERS}"})
         linear = "linear" in str(job.made(f"model.{ours}.attention"))
         job.linear = job.linear or linear
         if linear or part == "global_config":
@@ -180,13 +163,13 @@ def _model(job: UniversalConversion) -> None:
             job.put(f"model.{ours}.activation", str(activation.value).lower(), activation)
         if positions is not None:
             value = str(positions.value)
-            job.put(f"model.{ours}.positions", _POSITIONS.get(value, value), positions)
+            job.put(f"model.{ours}.positions", "learned" if value == "learnable" else value, positions)
         switches = {key: job.values.get(key) for key in (f"{theirs}.use_rezero", f"{theirs}.use_scalenorm")}
         norms = [(key, node) for key, node in switches.items() if job.take_flag(key)]
         for key, node in norms[:1]:
             job.put(f"model.{ours}.norm", key.rpartition("_")[2], node)
         job.comment_out("Where both are true, theirs takes ReZero:", norms[1:])
-        job.comment_out("No layer of theirs reads it:", job.take_below(f"{theirs}.positional_encoding"))
+        job.leave_out("No layer of theirs reads it:", *job.below(f"{theirs}.positional_encoding"))
     parts = [section for part in ("shared", "encoder", "decoder") if (section := job.made(f"model.{part}")) is not None]
     if parts and not any("positions" in section for section in parts):
         job.put("model.shared.positions", "none")
@@ -224,8 +207,8 @@ def _losses(job: UniversalConversion) -> None:
         return
     for key, weight in auxiliary:
         name = key.rpartition(".")[2]
-        job.put(f"losses.{name}.type", _AUXILIARY.get(name, name), weight)
-        job.put(f"losses.{name}.weight", weight)
+        kind = "weight_reg" if name == "norm_reg" else name  # `norm_reg` here is of the hidden states
+        job.put_each(f"losses.{name}", {"type": kind, "weight": weight}, weight)
         if name == "contrastive":
             job.put("model.embedding", 128)
 
@@ -233,35 +216,31 @@ def _losses(job: UniversalConversion) -> None:
 def _optim(job: UniversalConversion) -> None:
     if job.below("training.optimizer"):
         job.put("optim", {"type": "adamw", "weight_decay": 0.0, "betas": [0.9, 0.999]})  # theirs
-    kind, peak, shape = (job.values.get(f"training.{k}") for k in ("optimizer.type", "optimizer.lr", "scheduler.type"))
+    kind, shape = (job.values.get(f"training.{key}.type") for key in ("optimizer", "scheduler"))
     if kind is not None and kind.value in ("sgd", "rmsprop"):
         job.put("optim.momentum", 0.0)
     job.put("schedule.type", "constant")
     job.put("schedule.warmup_steps", 0)
-    least = job.take("training.scheduler.min_lr")
+    peak = job.number("training.optimizer.lr", 0.0, -math.inf)
+    lowest = job.number(_LOWEST, 0.0, -math.inf)
     if shape is not None and shape.value == "exponential":
         job.put("schedule.step_size", 1)
     job.move_each({k: v for k, v in _SAME.items() if v.startswith(("optim.", "schedule."))})
-    if least is not None:
-        highest = 0.0 if peak is None else job.checked(0.0, _number, peak, "training.optimizer.lr")
-        if highest > 0:
-            share = job.checked(0.0, _number, least, "training.scheduler.min_lr") / highest
-            job.put("schedule.min_ratio", float(f"{share:.6g}"), least)
-        else:
-            title = "The lowest learning rate is a share of the peak here, which is not given:"
-            job.comment_out(title, [("training.scheduler.min_lr", least)])
+    if _LOWEST in job.values and peak > 0:
+        job.put("schedule.min_ratio", float(f"{lowest / peak:.6g}"), job.take(_LOWEST))
+    job.leave_out("The lowest learning rate is a share of the peak here, which is not given:", _LOWEST)
 
 
 def _train(job: UniversalConversion) -> None:
-    epochs, steps = job.take("training.epochs"), job.take("training.max_steps")
-    job.put("train.steps", steps)
+    epochs, steps = (job.values.get(f"training.{key}") for key in ("epochs", "max_steps"))
+    job.move("training.max_steps", "train.steps")
     if epochs is not None and epochs.value == 0:
         title = "Theirs only makes data; `stentor prepare` does. Training has its usual length:"
-        job.comment_out(title, [("training.epochs", epochs)])
+        job.leave_out(title, "training.epochs")
     elif steps is None:
-        job.put("train.epochs", epochs)
+        job.move("training.epochs", "train.epochs")
     else:
-        job.comment_out("The number of steps is given, which counts:", [("training.epochs", epochs)])
+        job.leave_out("The number of steps is given, which counts:", "training.epochs")
     _resume(job)
     greater = job.take("training.validation.greater_is_better")
     best = [_metric(job, key, None if i else greater) for i, key in enumerate(_BEST)]
@@ -285,10 +264,10 @@ def _train(job: UniversalConversion) -> None:
 
 
 def _resume(job: UniversalConversion) -> None:
-    node = job.take(key := "training.checkpoint.resume")
+    node, title = job.take(key := "training.checkpoint.resume"), "Of resuming:"
     restored = [f"{key}_restore_{part}" for part in ("optimizer", "scheduler", "trainer_state")]
     flags = [(flag, job.values.get(flag)) for flag in restored]
-    switches, title = [job.take_flag(flag, True) for flag in restored], "Of resuming:"
+    switches = [job.take_flag(flag, True) for flag in restored]
     if node is not None and (all(switches) or step_of(Path(str(node.value))) < 0):
         instead = "Convert and train the run it comes from, then name a checkpoint of that; or leave it out"
         job.resume(key, node, instead)
@@ -304,26 +283,25 @@ def _callbacks(job: UniversalConversion) -> None:
     intervals = [(key, node) for key, node in values if node is not None]
     title = "Nothing is redrawn: there is no linear attention, or its features are fixed."
     if intervals and job.linear and not job.made("model.fixed_projection"):
-        job.put(f"{job.callback('redraw')}.every", intervals[0][1])
+        job.put_callback("redraw", {"every": intervals[0][1]})
         intervals = [(k, n) for k, n in intervals[1:] if n.value != intervals[0][1].value]
         title = "All layers are redrawn together:"
     job.comment_out(title, intervals)
     if job.below(prefix := "training.early_stopping"):
-        callback = job.callback("early_stop")
-        job.put(f"{callback}.metric", _metric(job, f"{prefix}.metric", job.take(f"{prefix}.mode")))
-        job.move_each({f"{prefix}.{key}": f"{callback}.{ours}" for key, ours in _EARLY_STOP.items()})
+        metric = _metric(job, f"{prefix}.metric", job.take(f"{prefix}.mode"))
+        rest = {ours: job.take(f"{prefix}.{key}") for key, ours in _EARLY_STOP.items()}
+        job.put_callback("early_stop", {"metric": metric, **rest})
     tensorboard, wandb = (job.take_flag(f"training.logging.{key}") for key in ("tensorboard", "wandb"))
     project, entity = (f"training.logging.wandb_{key}" for key in ("project", "entity"))
     if tensorboard or wandb:
-        callback = job.callback("tracking")
-        job.put(f"{callback}.tensorboard", tensorboard or None)
+        settings: dict[str, Any] = {"tensorboard": tensorboard or None}
         if wandb:
-            job.move(project, f"{callback}.wandb.project", job.made("name"))
-            job.move(entity, f"{callback}.wandb.entity")
+            settings |= {"wandb.project": job.take(project) or job.made("name"), "wandb.entity": job.take(entity)}
+        job.put_callback("tracking", settings)
     job.leave_out("Weights & Biases is off (training.logging.wandb):", project, entity)
     callbacks = job.take("training.callbacks")
     if job.take_flag("training.profiling"):
-        job.callback("profile")
+        job.put_callback("profile", {})
     if callbacks is not None and callbacks.plain():
         title = "Callbacks there; here each has its own settings above, or is part of the loop:"
         job.comment_out(title, [("training.callbacks", callbacks)])
@@ -340,16 +318,10 @@ def _metric(job: UniversalConversion, key: str, mode: Node | None) -> str | None
         job.wrong(node, key, "val_loss, or for binary and ego labels val_accuracy or val_f1")
         return None
     direction = "min" if ours == "loss" else "max"
-    if mode is not None and _MODES.get(mode.value, mode.value) != direction:
+    if mode is not None and mode.value not in (direction, direction == "max"):
         job.mistakes.append(Mistake(mode.place, f"the direction of {node.value} is {direction}: leave it out", key))
     if len(sets) > 1:
         job.comment_out(f"Theirs is the mean over all sets; here that of {sets[0]} counts:", [(key, node)])
     if not sets:
         job.comment_out("Without an evaluation set:", [(key, node)])
     return f"{sets[0]}/{ours}" if sets else None
-
-
-def _number(node: Node, key: str) -> float:
-    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
-        raise wrong(node, key, "a number")
-    return node.value

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from stentor.config.convert.draft import ForeignConfig, items_of, number
+from stentor.config.convert.draft import ForeignConfig
 from stentor.config.convert.universal_data import UniversalConversion
 from stentor.config.document import Mistake, Node
 from stentor.errors import ConfigError
@@ -36,10 +36,10 @@ def convert_sources(job: UniversalConversion) -> None:
     """The sections `data.train`, `data.eval` and `data.test`."""
     datasets = {entry.name: entry for entry in _datasets(job)}
     train, held_out = (list(_mapped(job, key, datasets)) for key in _MAPS)
-    listed = job.checked([], items_of, job.take("training.validation.splits"), "training.validation.splits")
-    given = [str(node.plain()) for node in listed]
+    given = [str(node.plain()) for node in job.take_items("training.validation.splits")]
     evaluated = bool(given or train or job.below("training.validation") or job.below("training.early_stopping"))
-    steps, items = job.take("training.validation.max_steps"), job.values.get("training.validation.batch_size")
+    limit = int(job.number("training.validation.max_steps") * job.number("training.validation.batch_size"))
+    steps = job.take("training.validation.max_steps")
     if not datasets:
         job.notes.append("no `datasets` are given: data.train names a manifest, train.jsonl, that you have to make.")
         job.put("data.train.0", {"type": "jsonl", "path": "train.jsonl"})
@@ -65,12 +65,10 @@ def convert_sources(job: UniversalConversion) -> None:
         job.put(f"data.train.{i}.repeat", part.ratio)
     if not held_out and evaluated:
         held_out = [Split(name, split) for name in datasets for split in given or ["dev"]]
-    limit = job.checked(1.0, number, steps, "training.validation.max_steps")
-    limit *= job.checked(1.0, number, items, "training.validation.batch_size")
     for part in held_out:
         key = f"data.eval.{_set(part, datasets)}"
         datasets[part.name].put(job, key, part.split)
-        job.put(f"{key}.limit", None if steps is None else int(limit), steps)
+        job.put(f"{key}.limit", None if steps is None else limit, steps)
     for data in datasets.values():
         data.leave_out(job)
 
@@ -84,7 +82,7 @@ def _datasets(job: UniversalConversion) -> Iterator["_DataSet"]:
     """The entries of `datasets`; what `global_config` says for all of them is filled in."""
     shared = {key: job.take(f"global_config.{key}") for key in _SOURCES}
     everywhere = [*job.take_below("global_config.download_params"), *job.take_below("global_config.process_params")]
-    for node in job.checked([], items_of, job.take("datasets"), "datasets"):
+    for node in job.take_items("datasets"):
         foreign = ForeignConfig(node if isinstance(node.value, dict) else Node({"name": node}, node.place), True)
         foreign.values = {key: value for key, value in foreign.values.items() if value.value != {}}
         foreign.known |= {"download_params", "process_params"}
@@ -129,21 +127,17 @@ class _DataSet:
     def put(self, job: UniversalConversion, key: str, split: str) -> None:
         """Write a source of this corpus."""
         if self.made_before:
-            job.put(f"{key}.type", "manifest")
-            job.put(f"{key}.path", self._manifest("cuts", split), self.node)
+            job.put_each(key, {"type": "manifest", "path": self._manifest("cuts", split)}, self.node)
             cuts, recordings, spoken = (self._manifest(k, "SPLIT") for k in ("cuts", "recordings", "supervisions"))
             job.notes.append(
                 f"there is no corpus {self.name}: its cuts are read. Where there are only recordings and supervisions, "
                 f"join those of each split: lhotse cut simple -r {recordings} -s {spoken} {cuts}"
             )
             return
-        job.put(f"{key}.type", "corpus")
-        job.put(f"{key}.name", self.ours, self.node)
-        job.put(f"{key}.from", self.folder)
-        job.put(f"{key}.to", self.to)
         renamed = self.options.get(f"splits.{split}") or self.options.get(f"splits.{_SAME.get(split, split)}")
         split = _SAME.get(split, split) if renamed is None else str(renamed.plain()).replace(".", "_")
-        job.put(f"{key}.split", split)
+        source = {"type": "corpus", "name": self.ours, "from": self.folder, "to": self.to, "split": split}
+        job.put_each(key, source, self.node)
         if self._is_downloaded():
             job.put(f"{key}.download", True, self.force)
             job.notes.append(f"{self.name} is downloaded to {self.folder.plain()} where it is missing, as theirs does.")
@@ -192,12 +186,12 @@ def _options_of(verb: str, name: str) -> set[str] | None:
 def _mapped(job: UniversalConversion, key: str, datasets: dict[str, _DataSet]) -> Iterator[Split]:
     """The entries of a dataset map."""
     job.take(f"{key}.combine")  # what is listed together is mixed
-    for node in job.checked([], items_of, job.take(f"{key}.splits"), f"{key}.splits"):
+    for node in job.take_items(f"{key}.splits"):
         part = ForeignConfig(node)
         name, split, ratio = (part.take(k) for k in ("dataset_name", "split_name", "subset_ratio"))
         if name is None or split is None:
-            problem = f"'{key}.splits' needs a dataset_name and a split_name in each entry"
-            job.mistakes.append(Mistake(node.place, problem))
+            needs = f"'{key}.splits' needs a dataset_name and a split_name in each entry"
+            job.mistakes.append(Mistake(node.place, needs))
         elif name.value not in datasets:
             known = ", ".join(datasets) or "none"
             job.mistakes.append(Mistake(name.place, f"'{name.value}' is not one of the datasets: {known}"))

@@ -2,14 +2,14 @@
 
 import math
 
-from stentor.config.convert.draft import Conversion, expanded, number
+from stentor.config.convert.draft import Conversion
 from stentor.config.document import Node
 
 _SAME_FEATURES = (
     "{num_mel_bins,frame_length,frame_shift,sampling_rate,preemph_coeff,window_type,dither,snip_edges,remove_dc_offset,"
     "low_freq,high_freq,num_ceps,cepstral_lifter,use_energy}"
 )
-_FEATURES = {"feature_type": "type", **{key: key for key in expanded(_SAME_FEATURES)}, "storage_path": "store"}
+_FEATURES = {"feature_type": "type", _SAME_FEATURES: _SAME_FEATURES, "storage_path": "store"}
 """Features: theirs and ours. They stand in `global_config` or in its section `features`."""
 _FIXED = {
     "features are Kaldi's, as lhotse makes them by default": (
@@ -54,14 +54,6 @@ class UniversalConversion(Conversion):
     """Labels of the task `diarize`."""
     linear = False
     """Whether any attention is linear."""
-    callbacks = 0
-
-    def callback(self, kind: str) -> str:
-        """Add a callback; returns its key."""
-        key = f"callbacks.{self.callbacks}"
-        self.callbacks += 1
-        self.put(f"{key}.type", kind)
-        return key
 
 
 def convert_data(job: UniversalConversion) -> None:
@@ -70,8 +62,7 @@ def convert_data(job: UniversalConversion) -> None:
         node = job.values.get(name := f"global_config.features.{key}")
         if node is not None and node.value is not value:
             job.wrong(node, name, f"{str(value).lower()}: there are no others here")
-    seconds, rate = _features(job)
-    _batches(job, seconds, rate)
+    _batches(job, *_features(job))
 
 
 def _features(job: UniversalConversion) -> tuple[float, float]:
@@ -89,10 +80,12 @@ def _features(job: UniversalConversion) -> tuple[float, float]:
     job.put("model.features.stack", _stack(job, f"{loading}."))
     job.move(f"{loading}.subsampling", "model.features.subsample")
     job.leave_out_each(_LOADING, f"{loading}.")
-    chunk, window = job.take(f"{loading}.chunk_size"), job.take("global_config.cut_window_seconds")
+    keys = f"{loading}.chunk_size", "global_config.cut_window_seconds"
     seconds = 30.0
     if job.task == "diarize":
-        seconds = job.checked(20.0, number, chunk or window, "chunk_size", 20.0)
+        seconds = job.number(keys[0], job.number(keys[1], 20.0))
+    chunk, window = map(job.take, keys)
+    if job.task == "diarize":
         job.put("task.chunk", chunk or window or seconds)
         if chunk is not None:
             job.put("task.shift", seconds / 2, chunk)  # theirs
@@ -108,39 +101,37 @@ def _features(job: UniversalConversion) -> tuple[float, float]:
 
 def _stack(job: UniversalConversion, loading: str) -> Node | None:
     """Return the number of joined frames: from `frame_stack`, `context_size` on either side, or `input_dim`."""
-    stack, context = job.take(f"{loading}frame_stack"), job.take(f"{loading}context_size")
-    inputs = job.values.get("model.encoder.input_dim") or job.values.get("model.global_config.input_dim")
+    stack = job.take(f"{loading}frame_stack")
     if stack is not None:
-        given = [(f"{loading}context_size", context)]
-        job.comment_out("Frames are joined by `frame_stack`, which is given:", given)
+        job.leave_out("Frames are joined by `frame_stack`, which is given:", f"{loading}context_size")
         return stack
-    if context is not None:
-        return Node(2 * int(job.checked(1, number, context, f"{loading}context_size", 1, 0)) + 1, context.place)
-    if inputs is None:
+    each_side = job.number(f"{loading}context_size", 0, 0)
+    if (context := job.take(f"{loading}context_size")) is not None:
+        return Node(2 * int(each_side) + 1, context.place)
+    keys = [key for part in ("encoder", "global_config") if (key := f"model.{part}.input_dim") in job.values]
+    if not keys:
         return None
     features = job.made("model.features") or {}
     is_mfcc = features.get("type") == "mfcc"
     bins = features.get("num_ceps", 13) if is_mfcc else features.get("num_mel_bins", 80)
-    size = job.checked(bins, number, inputs, "model.encoder.input_dim")
+    size = job.number(keys[0], bins)
     if not isinstance(bins, int) or bins < 1 or size % bins:
         job.notes.append(f"input_dim: {size:g} is not a multiple of the {bins} values of a frame: set `stack`.")
         return None
-    return Node(int(size) // bins, inputs.place)
+    return Node(int(size) // bins, job.values[keys[0]].place)
 
 
 def _batches(job: UniversalConversion, seconds: float, rate: float) -> None:
     positions = math.ceil(seconds * rate)
-    items, longest = job.take("training.batch_size"), job.take("training.eval_knobs.max_duration")
-    if longest is None:
-        job.put_batch("training.batch_size", items, 32, positions)
+    room = job.number("training.eval_knobs.max_duration") * rate
+    if (longest := job.take("training.eval_knobs.max_duration")) is None:
+        job.put_batch("training.batch_size", 32, positions)
     else:
-        job.checked(1, number, items, "training.batch_size")
-        room = job.checked(1, number, longest, "training.eval_knobs.max_duration") * rate
         job.put("data.batch_tokens", max(math.ceil(room), positions), longest)
-        job.comment_out("Batches are bounded by their seconds (max_duration):", [("training.batch_size", items)])
-    held_out = job.take("training.validation.batch_size")
-    if held_out is not None:
-        room = job.checked(1, number, held_out, "training.validation.batch_size") * positions
+        job.number("training.batch_size")
+        job.leave_out("Batches are bounded by their seconds (max_duration):", "training.batch_size")
+    room = job.number("training.validation.batch_size") * positions
+    if (held_out := job.take("training.validation.batch_size")) is not None:
         job.put("data.eval_batch_tokens", math.ceil(room), held_out)
     loader = "global_config.data_loading.dataloader"
     for key, ours in (("num_workers", "data.workers"), ("prefetch_factor", "data.prefetch")):

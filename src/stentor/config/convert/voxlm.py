@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stentor.config.convert.draft import Conversion, Converted, items_of, lora_globs, node_of, number, read, wrong
-from stentor.config.document import Mistake, Mistakes, Node, Place
+from stentor.config.convert.draft import Conversion, Converted, node_of, read
+from stentor.config.document import Mistake, Node
 
 _UNSUPPORTED = {
     "read from the models, or not needed": (
@@ -22,14 +22,15 @@ _UNSUPPORTED = {
 }
 """Values without a counterpart, which stay as comments: the keys by the reason."""
 _LORA = {"model.lora_r": "rank", "model.lora_alpha": "alpha", "model.lora_dropout": "dropout"}
+_PHASE = {
+    "epochs": "train.epochs",
+    "gradient_accumulation": "train.accumulate",
+    "learning_rate": "optim.lr",
+    "weight_decay": "optim.weight_decay",
+    "warmup_steps": "schedule.warmup_steps",
+}
 _PLAIN = {
-    "model.name": "name",
-    "output.checkpoint_dir": "output",
-    "training.phase1.epochs": "train.epochs",
-    "training.phase1.gradient_accumulation": "train.accumulate",
-    "training.phase1.learning_rate": "optim.lr",
-    "training.phase1.weight_decay": "optim.weight_decay",
-    "training.phase1.warmup_steps": "schedule.warmup_steps",
+    **{f"training.phase1.{theirs}": ours for theirs, ours in _PHASE.items()},
     "training.compile_model": "train.compile",
     "training.num_workers": "data.workers",
     "training.max_audio_length": "data.max_seconds",
@@ -40,14 +41,9 @@ _STAGE_2 = {
     "model.alignment_num_heads": "model.aligner.heads",
     "model.alignment_dropout": "model.aligner.dropout",
     "model.monotonicity_loss_weight": "losses.alignment.monotonicity",
-    "training.phase2.epochs": "train.epochs",
-    "training.phase2.gradient_accumulation": "train.accumulate",
-    "training.phase2.learning_rate": "optim.lr",
-    "training.phase2.weight_decay": "optim.weight_decay",
-    "training.phase2.warmup_steps": "schedule.warmup_steps",
+    **{f"training.phase2.{theirs}": ours for theirs, ours in _PHASE.items()},
 }
 """Keys of phase 2 and their counterparts in the second stage."""
-
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 _PHI_3 = dict.fromkeys(_PROJECTIONS[:3], "qkv_proj") | dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj")
@@ -89,21 +85,14 @@ _VARIANTS = {
 """VoxLM's `MODEL_CONFIGS`: what stands behind a name, as its `--model` has it."""
 
 
-class LibriSpeechPart(NamedTuple):
-    """A part of LibriSpeech; values of the file, or VoxLM's defaults."""
-
-    folder: Any
-    split: Any
-
-
 def convert(path: Path, instruction: str | None = None) -> Converted:
     """A run file with two stages: transcription, then words. `instruction` is VoxLM's `--instruction`. Values that are
     not in the file are those of the variant that its name means, or VoxLM's defaults. Raises `Mistakes` for values
     without a counterpart."""
-    job = Conversion(read(path, "_base_"), Place(0, 1, str(path)))
+    job = Conversion(read(path, "_base_"))
     name = job.take("model.name")
     job.put("name", name or "voxlm")
-    job.checked(None, _fill_in, job, name)
+    _fill_in(job, name)
     job.move("output.checkpoint_dir", "output")
     job.put("task", "transcribe")
     positions = _model(job)
@@ -115,8 +104,7 @@ def convert(path: Path, instruction: str | None = None) -> Converted:
     job.move_each(_PLAIN)
     job.put("train.precision", "auto" if job.take_flag("training.use_amp", True) else "fp32")
     if job.take_flag("output.use_wandb"):
-        job.put("callbacks.0.type", "tracking")
-        job.move("output.wandb_project", "callbacks.0.wandb.project", "voxlm")
+        job.put_callback("tracking", {"wandb.project": job.take("output.wandb_project") or "voxlm"})
     job.leave_out("Weights & Biases is off (output.use_wandb); its project:", "output.wandb_project")
     _words(job, positions, sources)
     job.leave_out_each(_UNSUPPORTED)
@@ -132,7 +120,8 @@ def _fill_in(job: Conversion, name: Node | None) -> None:
     variant = _VARIANTS.get(str(name.value))
     if variant is None:
         problem = f"'model.name' {name.plain()} is none of VoxLM's variants ({', '.join(_VARIANTS)})"
-        raise Mistakes([Mistake(name.place, f"{problem}: give {' and '.join(missing)}", "model.name")])
+        job.mistakes.append(Mistake(name.place, f"{problem}: give {' and '.join(missing)}", "model.name"))
+        return
     keys = (*parts, "model.lora_r", "model.lora_alpha", "model.alignment_num_heads")
     for key, value in zip(keys, variant, strict=True):
         job.values.setdefault(key, Node(value, name.place))
@@ -146,19 +135,15 @@ def _model(job: Conversion) -> float:
     job.move("model.audio_encoder", "model.encoder.from", "openai/whisper-small")
     # VoxLM pads every clip to 30 seconds. Other encoders than Whisper have no such window.
     job.put("model.encoder.window", "30s" if "whisper" in _kind(job.made("model.encoder.from")) else "natural")
-    frames, factor = job.take("model.frame_rate"), job.take("model.downsample_factor")
-    rate: float = job.checked(50, number, frames, "model.frame_rate", 50)
-    rate /= job.checked(4, number, factor, "model.downsample_factor", 4)
+    rate = job.take_number("model.frame_rate", 50) / job.take_number("model.downsample_factor", 4)
     job.put("model.projector", {"type": "conv", "rate": rate, "dropout": 0.1})
     job.move("model.projection_dropout", "model.projector.dropout")
     job.move("model.llm_model", "model.llm.from", "Qwen/Qwen2-1.5B")
     _lora(job)
     audio_rate = job.take("model.sample_rate")
     if audio_rate is not None and audio_rate.plain() != 16000:
-        job.mistakes += wrong(audio_rate, "model.sample_rate", "16000, as the encoders need").mistakes
-    longest, text = (f"training.max_{what}_length" for what in ("audio", "text"))
-    seconds = job.checked(30, number, job.values.get(longest), longest, 30)
-    return seconds * rate + job.checked(448, number, job.values.get(text), text, 448) + 32
+        job.wrong(audio_rate, "model.sample_rate", "16000, as the encoders need")
+    return job.number("training.max_audio_length", 30) * rate + job.number("training.max_text_length", 448) + 32
 
 
 def _lora(job: Conversion) -> None:
@@ -190,12 +175,12 @@ def _targets(job: Conversion, given: Node | None, key: str) -> Node | None:
         given = node_of(list(_PROJECTIONS), job.place) if renamed else None
     if given is None:
         return None
-    names = [str(name.value) for name in items_of(given, key, " of module names")]
+    names = [str(name.value) for name in job.items_of(given, key, " of module names")]
     fitting = list(dict.fromkeys(renamed.get(name, name) for name in names))
     if fitting != names:
         layers = f"{', '.join(fitting)}, as {job.made('model.llm.from')} names them"
         job.notes.append(f"LoRA is on the layers {layers}; VoxLM looks for {', '.join(names)}.")
-    return lora_globs(node_of(fitting, given.place), key)
+    return job.lora_globs(node_of(fitting, given.place), key)
 
 
 def _kind(model: str) -> str:
@@ -205,38 +190,34 @@ def _kind(model: str) -> str:
     return (found[1] if found else model).lower()
 
 
-def _data(job: Conversion, positions: float) -> dict[str, LibriSpeechPart]:
-    """The section `data`; returns the sources of training and scoring by their keys in `data`."""
+def _data(job: Conversion, positions: float) -> list[str]:
+    """The section `data`; returns the keys in it of the sources of training and scoring."""
     folder = job.take("data.data_dir") or "./data"
     train, val = job.take("data.train_split") or "train-clean-100", job.take("data.val_split") or "dev-clean"
     name = f'"{_plain(val)}"' if _plain(val).strip(".") else "dev"
-    sources = {"train.0": LibriSpeechPart(folder, train), f"eval.{name}": LibriSpeechPart(folder, val)}
-    for key, source in sources.items():
-        job.put(f"data.{key}.type", "corpus")
-        job.put(f"data.{key}.name", "librispeech")
-        job.put(f"data.{key}.from", source.folder)
-        job.put(f"data.{key}.split", source.split)
-        job.put(f"data.{key}.options", {"normalize_text": "lower"})  # as VoxLM writes its texts
-    job.put_batch("training.phase1.batch_size", job.take("training.phase1.batch_size"), 8, positions)
+    sources = {"train.0": train, f"eval.{name}": val}
+    for key, split in sources.items():
+        source = {"type": "corpus", "name": "librispeech", "from": folder, "split": split}
+        job.put(f"data.{key}", source | {"options": {"normalize_text": "lower"}})  # as VoxLM writes its texts
+    job.put_batch("training.phase1.batch_size", 8, positions)
     job.put("data.max_seconds", 30.0)
-    return sources
+    return [*sources]
 
 
-def _words(job: Conversion, positions: float, sources: dict[str, LibriSpeechPart]) -> None:
+def _words(job: Conversion, positions: float, sources: list[str]) -> None:
     """The stages, and a note on how the word times that the second one reads are made."""
     job.put("stages.0", {})
     second = "stages.1"
     job.put(f"{second}.task", {"type": "words"})
     job.put(f"{second}.model.aligner", {"layers": 2, "heads": 8, "dropout": 0.1})
-    heads = int(job.checked(8, number, job.values.get(key := "model.alignment_num_heads"), key, 8))
+    heads = int(job.number("model.alignment_num_heads", 8))
     if 128 % heads:  # a width of their own, where VoxLM's heads divide that of the language model
         job.put(f"{second}.model.aligner.width", -(-128 // heads) * heads)
     manifests = _prepare(job, sources)
     job.put(f"{second}.data.train", [])
     for key, manifest in manifests.items():
         job.put(f"{second}.data.{key}", {"type": "jsonl", "path": manifest})
-    items = job.take("training.phase2.batch_size")
-    job.put_batch("training.phase2.batch_size", items, 16, positions, f"{second}.data")
+    job.put_batch("training.phase2.batch_size", 16, positions, f"{second}.data")
     weight, older = job.take("training.phase2.alignment_weight"), job.take("model.alignment_loss_weight")
     alignment = {"type": "alignment", "weight": 1.0, "monotonicity": 0.1}
     job.put(f"{second}.losses", {"text": {"type": "cross_entropy"}, "alignment": alignment})
@@ -255,16 +236,15 @@ def _words(job: Conversion, positions: float, sources: dict[str, LibriSpeechPart
     )
 
 
-def _prepare(job: Conversion, sources: dict[str, LibriSpeechPart]) -> dict[str, str]:
+def _prepare(job: Conversion, sources: list[str]) -> dict[str, str]:
     """The section `prepare`: the corpus and its word times. Returns the manifest with the times of each source."""
     timestamps = _plain(job.take("data.timestamps_dir") or "./data/timestamps")
     whisper = _plain(job.take("data.whisper_model") or "small")
     if "/" not in whisper:  # a name of the package openai-whisper, not a folder or Hub id
         whisper = f"openai/whisper-{'large-v3-turbo' if whisper == 'turbo' else whisper}"
-    max_wer = job.checked(0.1, number, job.take("data.max_wer"), "data.max_wer", 0.1)
-    manifests = {key: f"{timestamps}/{_plain(source.split)}.jsonl" for key, source in sources.items()}
-    data = {path: job.made(f"data.{key}") for key, path in manifests.items()}
-    words = {"type": "words", "engine": "whisper", "model": whisper, "max_wer": max_wer}
+    data = {key: job.made(f"data.{key}") for key in sources}
+    manifests = {key: f"{timestamps}/{source['split']}.jsonl" for key, source in data.items()}
+    words = {"type": "words", "engine": "whisper", "model": whisper, "max_wer": job.take_number("data.max_wer", 0.1)}
     if (device := job.made("train.device")) not in (None, "auto"):
         words["device"] = device
     steps = [
@@ -272,7 +252,7 @@ def _prepare(job: Conversion, sources: dict[str, LibriSpeechPart]) -> dict[str, 
         | {"download": True, "to": f"{source['from']}/manifests"}
         for source in data.values()
     ]
-    steps += [words | {"to": path, "data": source} for path, source in data.items()]
+    steps += [words | {"to": manifests[key], "data": source} for key, source in data.items()]
     job.put("prepare", steps)
     return manifests
 

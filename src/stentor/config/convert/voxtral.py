@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from stentor.config.convert.draft import Conversion, Converted, read, wrong
+from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, read
 from stentor.config.convert.shell import Command, Options, Unknown, Vocabulary, Word, read_options, script_calls
 from stentor.config.convert.voxtral_publish import SCRIPTS, publish_line, published
 from stentor.config.document import Mistake, Mistakes, Node, Place, read_text
@@ -78,7 +78,7 @@ def convert(script: Path | str) -> Converted:
 def _options_of(root: Node) -> Options:
     """The options in a file, by the last parts of its keys."""
     result = Options({}, [], [])
-    for key, node in Conversion(root, root.place, null_is_default=True).values.items():
+    for key, node in ForeignConfig(root, null_is_default=True).values.items():
         option = Unknown(key.rpartition(".")[2])
         bare = OPTIONS.same.get(option.bare, option.bare)
         if bare in OPTIONS.known:
@@ -90,11 +90,11 @@ def _options_of(root: Node) -> Options:
 
 
 def _converted(command: Command, options: Options, others: Sequence[Command]) -> Converted:
-    job = Conversion(Node(options.values, command.place), command.place)
+    job = Conversion(Node(options.values, command.place))
     job.mistakes += options.mistakes
     for key in OPTIONS.switches & {*options.values}:
-        if not isinstance((node := options.values[key]).value, bool):
-            job.mistakes += wrong(job.take(key) or node, key, "true or false").mistakes
+        if not isinstance(options.values[key].value, bool):
+            job.take_flag(key)
     job.notes.append(
         "transcripts are learnt with their end token, and languages and long texts are as the records have them; "
         "the run file says what the scripts do otherwise."
@@ -107,7 +107,7 @@ def _converted(command: Command, options: Options, others: Sequence[Command]) ->
     lora = _model(job, command.script)
     _data(job)
     _optimizer(job)
-    job.move_each({key: (*target, None)[:2] for key, target in _FLAGS["plain"].items()})
+    job.move_each(_FLAGS["plain"])
     _length(job)
     _steering(job)
     _tracking(job, "voxtral-lora-finetuning" if lora else "voxtral-finetuning")
@@ -138,15 +138,13 @@ def _model(job: Conversion, script: str) -> bool:
         job.put("model.dtype", "bfloat16")
     values = [(f"--lora-{key}", job.take(f"lora-{key}")) for key in ("r", "alpha", "dropout")]
     job.comment_out("LoRA is off (no --use-lora); its values:", values)
-    if frozen:
-        job.put("model.freeze", ["audio_tower.*"])
+    job.put("model.freeze", ["audio_tower.*"] if frozen else None)
     return lora
 
 
 def _data(job: Conversion) -> None:
     """Both sets from the front of the same records, one after the other."""
-    train = job.take("train-count") or Node(100, job.place)
-    count = job.take("eval-count") or Node(50, job.place)
+    train, count = job.take("train-count") or 100, job.take("eval-count") or Node(50, job.place)
     file, name, config = (job.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
     if file is not None:
         source: dict[str, Any] = {"type": "jsonl", "path": file, "audio_folder": "."}
@@ -161,25 +159,22 @@ def _data(job: Conversion) -> None:
         source |= {"config": config or "voxpopuli", "split": "test"}
         job.notes.append("the scripts train and score on the test split of the data set: see `split` in the run file.")
     strategy = job.values.get("eval-strategy")
-    has_set = bool(count.value) and (strategy is None or strategy.value != "no")
-    for name_of_set, part in {"train.0": {"limit": train}, "eval.dev": {"skip": train, "limit": count}}.items():
-        for key, value in (source | part).items() if has_set or name_of_set == "train.0" else ():
-            job.put(f"data.{name_of_set}.{key}", value)
-    job.put_batch("--batch-size", job.take("batch-size"), 2, _POSITIONS)
+    job.put("data.train.0", source | {"limit": train})
+    if count.value and (strategy is None or strategy.value != "no"):
+        job.put("data.eval.dev", source | {"skip": train, "limit": count})
+    job.put_batch("batch-size", 2, _POSITIONS)
     job.put("data.max_seconds", 60.0)
 
 
 def _optimizer(job: Conversion) -> None:
     """The sections `optim` and `schedule`, and the loss."""
     kind = job.chosen("optim", _OPTIMIZERS, "adamw")
-    betas = [job.take(f"adam-beta{i}") or Node(default, job.place) for i, default in ((1, 0.9), (2, 0.999))]
-    job.put("optim", {"type": kind, "lr": 5e-5, "weight_decay": 0.0})
-    job.put("optim.betas", Node(betas, job.place))
+    betas = [job.take("adam-beta1") or 0.9, job.take("adam-beta2") or 0.999]
+    job.put("optim", {"type": kind, "lr": 5e-5, "weight_decay": 0.0, "betas": betas})
     if kind in ("sgd", "rmsprop"):
         job.put("optim.momentum", 0.0)
     if (smoothing := job.take("label-smoothing-factor")) is not None:
-        job.put("losses.text.type", "cross_entropy")
-        job.put("losses.text.label_smoothing", smoothing)
+        job.put("losses.text", {"type": "cross_entropy", "label_smoothing": smoothing})
     without_warmup = (node := job.values.get("lr-scheduler-type")) is not None and node.value == "constant"
     shape = job.chosen("lr-scheduler-type", _SCHEDULES, "linear")
     job.put("schedule.type", shape)
@@ -226,16 +221,9 @@ def _steering(job: Conversion) -> None:
     watched = metric and Node(f"dev/{str(metric.value).removeprefix('eval_')}", metric.place)
     if job.made("data.eval") and patience is not None:
         threshold = job.take("early-stopping-threshold")
-        _callback(job, "early_stop", {"metric": watched, "patience": patience, "min_delta": threshold})
+        job.put_callback("early_stop", {"metric": watched, "patience": patience, "min_delta": threshold})
     elif watched is not None:
         job.put("train.best_metric", watched)
-
-
-def _callback(job: Conversion, kind: str, settings: dict[str, Any]) -> None:
-    """Add a callback, with those of its settings that are not None."""
-    number = len(job.made("callbacks") or [])
-    for key, value in {"type": kind, **settings}.items():
-        job.put(f"callbacks.{number}.{key}", value)
 
 
 def _tracking(job: Conversion, project: str) -> None:
@@ -254,7 +242,7 @@ def _tracking(job: Conversion, project: str) -> None:
     if "trackio" in trackers or space is not None:
         settings |= {"trackio.project": name or project, "trackio.space_id": space}
     if settings:
-        _callback(job, "tracking", settings)
+        job.put_callback("tracking", settings)
 
 
 def _launch(job: Conversion, launcher: list[Word]) -> None:
@@ -306,9 +294,8 @@ def _leave_out(job: Conversion, unknown: Sequence[Unknown]) -> None:
     for reason, keys in _LEFT_OUT.items():
         given = [(f"--{key}", node) for key in keys if (node := job.take(key)) is not None]
         job.comment_out(f"Without a key here: {reason}.", given)
-        if reason in _FLAGS["not_possible"] and (
-            named := [key for key, node in given if node.value not in (False, 0, "none")]
-        ):
+        named = [key for key, node in given if node.value not in (False, 0, "none")]
+        if named and reason in _FLAGS["not_possible"]:
             job.notes.append(f"not possible here: {', '.join(named)}: {reason}.")
     rest = [(f"--{key}", job.take(key)) for key in list(job.values)]
     job.comment_out("Without an effect in this command:", rest)

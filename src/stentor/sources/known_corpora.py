@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from stentor.sources import layouts, speech_layouts
-from stentor.sources.librispeech import librispeech
 from stentor.sources.mixture_corpora import libriheavy_mix, librimix
 
 
@@ -42,10 +41,7 @@ class KnownCorpus:
 
     def reads(self, options: Mapping[str, Any]) -> bool:
         """Whether the own reader takes these options."""
-        if self.reader is None:
-            return False
-        parameters = inspect.signature(self.reader).parameters
-        return set(options) <= {*parameters} or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        return self.reader is not None and set(options) <= {*inspect.signature(self.reader).parameters}
 
     def defaults(self, folder: Path, recordings: bool, recipe: Callable[..., Any]) -> dict[str, Any]:
         """The options of the recipe for a folder."""
@@ -100,7 +96,7 @@ AMI_AUDIO = {
     "mdm": "**/*.Array?-0?.wav",
 }
 KNOWN: dict[str, KnownCorpus] = {
-    "librispeech": KnownCorpus("LibriSpeech/SPLIT/SPEAKER/CHAPTER/*.flac and *.trans.txt", librispeech),
+    "librispeech": KnownCorpus("LibriSpeech/SPLIT/SPEAKER/CHAPTER/*.flac and *.trans.txt", speech_layouts.librispeech),
     "ami": KnownCorpus(
         "MEETING/audio/MEETING.Mix-Headset.wav (or Headset-0, Array1-01 ...) and ami_public_manual_1.6.2/",
         choices={"mic": AMI_AUDIO},

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,4 @@ def _heavy(manifest: Path, audio: dict[str, list[Path]]) -> Iterator[Cut | Unusa
 def _nearest(files: list[Path], asked: str) -> Path | None:
     """The file whose last folders are most like those of the path in the manifest."""
     parts = Path(asked).parts[::-1]
-
-    def alike(file: Path) -> int:
-        return next((i for i, (a, b) in enumerate(zip(file.parts[::-1], parts)) if a != b), len(parts))
-
-    return max(files, key=alike, default=None)
+    return max(files, key=lambda file: len(commonprefix([file.parts[::-1], parts])), default=None)

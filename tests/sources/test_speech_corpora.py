@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from corpora_in_miniature import Sound, cuts_of, lay_out, unusable
-from stentor.data.cut import UnusableRecord, language_of, speaker_of, text_of
+from stentor.data.cut import UnusableRecord, field_of, language_of, speaker_of, text_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -166,6 +166,9 @@ def test_the_published_layout_is_read(name, tmp_path):
     used = [cut for cut in cuts_of(name, folder, split=split) if not isinstance(cut, UnusableRecord)]
     assert [(cut.id, text_of(cut), speaker_of(cut), language_of(cut)) for cut in used] == [expected]
     assert 0.9 < len(load_audio(used[0])) / 16000 < 1.6
+    if name == "ljspeech":  # what its recipe has besides
+        there = field_of(used[0], "normalized_text"), field_of(used[0], "gender")
+        assert there == ("Printing, in fourteen forty", "female")
     # The folder inside the one that was unpacked is fine too, where the names above it are not needed.
     if name in ("commonvoice", "libritts", "LibriTTS-R"):
         assert len(cuts_of(name, next(folder.iterdir()), split=split)) == 1

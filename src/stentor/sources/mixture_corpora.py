@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -133,4 +133,8 @@ def _heavy(manifest: Path, audio: dict[str, list[Path]]) -> Iterator[Cut | Unusa
 def _nearest(files: list[Path], asked: str) -> Path | None:
     """The file whose last folders are most like those of the path in the manifest."""
     parts = Path(asked).parts[::-1]
-    return max(files, key=lambda file: len(commonprefix([file.parts[::-1], parts])), default=None)
+
+    def alike(file: Path) -> int:
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(file.parts[::-1], parts))))
+
+    return max(files, key=alike, default=None)

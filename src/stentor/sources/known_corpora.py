@@ -133,7 +133,7 @@ KNOWN: dict[str, KnownCorpus] = {
     "librittsr": KnownCorpus("SPLIT/SPEAKER/CHAPTER/*.trans.tsv and *.wav", speech_layouts.LIBRITTS),
     "vctk": KnownCorpus("txt/p225/p225_001.txt and wav48_silence_trimmed/p225/*.flac", speech_layouts.VCTK),
     "emilia": KnownCorpus("DE/DE_B00000.jsonl and DE/DE_B00000/", speech_layouts.emilia),
-    "tedlium": KnownCorpus("legacy/SPLIT/stm/*.stm and legacy/SPLIT/sph/*.sph", speech_layouts.tedlium),
+    "tedlium": KnownCorpus("legacy/SPLIT/stm/*.stm and legacy/SPLIT/sph/*.sph", speech_layouts.TEDLIUM),
     "gigaspeech": KnownCorpus("GigaSpeech.json and audio/", speech_layouts.gigaspeech),
 }
 ALIASES = {"mswild": "msdwild", "avaavd": "ava_avd", "dihard": "dihard3", "callhome": "callhome_english"}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.cut import Cut, UnusableRecord, cut_from_record
+from stentor.data.jsonl import open_text, parse_object
 from stentor.errors import ConfigError, DataError, MissingData
 from stentor.sources.layouts import Parts
 
@@ -37,10 +38,11 @@ class Table:
     """Names of the columns of a table without a header line; a single one is the whole text of the file."""
     within: tuple[str, str] | None = None
     """A column, and a regular expression whose named groups are parts of it."""
-    separator: str = "\t"
-    """Separator of columns. With spaces, the last column is the rest of the line."""
-    more: Callable[[Path, Mapping[str, str]], Mapping[str, Any]] = lambda file, row: {}
-    """Further fields of the record, for a row of a table."""
+    separator: str | None = "\t"
+    """Separator of columns. None: white space, and the last column is the rest of the line."""
+    more: Callable[[Path, Mapping[str, str]], Mapping[str, Any] | None] = lambda file, row: {}
+    """Further fields of the record, for a row of a table. Its answer None leaves the row out. Raises `ValueError` for a
+    row that cannot be read."""
 
     def __call__(self, folder: Path) -> Parts:
         """The parts that are there. Raises `DataError` when there is no table."""
@@ -59,42 +61,47 @@ class Table:
         find = AudioFinder()
         entries = (self._entry(*row, find) for file, groups in tables for row in self._rows(file, groups))
         with ThreadPoolExecutor(8) as pool:  # reads the headers of audio files
-            while some := list(islice(entries, AT_ONCE)):
+            while some := list(islice(filter(None, entries), AT_ONCE)):
                 yield from pool.map(
                     lambda entry: entry if isinstance(entry, UnusableRecord) else found_cut(*entry), some
                 )
 
     def _entry(
         self, file: Path, number: int, row: dict[str, str] | None, find: AudioFinder
-    ) -> tuple[dict[str, Any], Path, str] | UnusableRecord:
+    ) -> tuple[dict[str, Any], Path, str] | UnusableRecord | None:
         """The record of a row, its audio, and where the row is."""
         where = f"{file}:{number}"
-        if row is None:
-            problem = f"{where}: this line does not have the {len(self.columns) or 'header'} columns."
-            return UnusableRecord(f"{file.stem}:{number}", "unreadable", problem)
-        if self.within:
-            column, pattern = self.within
-            if (match := re.match(pattern, row[column])) is None:
-                problem = f"{where}: the {column} {row[column]!r} does not fit {pattern}."
-                return UnusableRecord(f"{file.stem}:{number}", "unreadable", problem)
-            row |= match.groupdict()
+        try:
+            if row is None:
+                raise ValueError(f"this line does not have the {len(self.columns) or 'header'} columns")
+            if self.within:
+                column, pattern = self.within
+                if (match := re.match(pattern, row[column])) is None:
+                    raise ValueError(f"the {column} {row[column]!r} does not fit {pattern}")
+                row |= match.groupdict()
+            more = self.more(file, row)
+        except ValueError as error:
+            return UnusableRecord(f"{file.stem}:{number}", "unreadable", f"{where}: {error}.")
+        if more is None:
+            return None
         audio = find([file.parent / place.format_map(row) for place in self.audio])
-        fields = {key: text.format_map(row).strip() for key, text in self.record.items()} | self.more(file, row)
+        fields = {key: text.format_map(row).strip() for key, text in self.record.items()} | more
         return {"id": audio.stem} | {k: v for k, v in fields.items() if v}, audio, where
 
     def _rows(self, file: Path, groups: dict[str, str]) -> Iterator[tuple[Path, int, dict[str, str] | None]]:
         """The rows of a table by column, with their line numbers. None: a line of another number of columns."""
         if len(self.columns) == 1:
-            yield file, 1, {**groups, self.columns[0]: file.read_text(encoding="utf-8"), "stem": file.stem}
+            yield file, 1, groups | {self.columns[0]: file.read_text(encoding="utf-8")}
             return
         columns = self.columns
         with file.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
-                cells = line.rstrip("\r\n").split(self.separator, len(columns) - 1 if self.separator == " " else -1)
+                cells = line.rstrip("\r\n").split(self.separator, -1 if self.separator else len(columns) - 1)
                 if not columns:
                     columns = tuple(cells)
                 elif line.strip():
-                    yield file, number, groups | dict(zip(columns, cells)) if len(cells) == len(columns) else None
+                    row = groups | {"index": str(number - 1)} | dict(zip(columns, cells))
+                    yield file, number, row if len(cells) == len(columns) else None
 
 
 AT_ONCE = 256
@@ -168,7 +175,7 @@ LIBRITTS = Table(
 )
 VCTK = Table(
     files=("txt/*/*.txt", "*/txt/*/*.txt"),
-    path=r"/txt/(?P<speaker>[ps]\d+)/[ps]\d+_\d+\.txt$",
+    path=r"/txt/(?P<speaker>[ps]\d+)/(?P<stem>[ps]\d+_\d+)\.txt$",
     columns=("text",),
     audio=tuple(
         f"../../{folder}/{{speaker}}/{{stem}}{end}"
@@ -182,7 +189,7 @@ LIBRISPEECH = Table(
     files=("*/*/*/*.trans.txt",),
     path=r"/(?P<split>[^/]+)/[^/]+/[^/]+/[^/]+$",
     columns=("id", "text"),
-    separator=" ",
+    separator=None,
     within=("id", r"(?P<speaker>[^-]+)-(?P<chapter>[^-]+)-[^-]+$"),
     audio=("{id}",),
     record={"text": "{text}", "speaker": "{speaker}", "chapter": "{chapter}", "language": "en"},
@@ -253,16 +260,14 @@ def emilia(folder: Path) -> Parts:
         raise DataError(f"there are no lists such as DE/DE_B00000.jsonl in {folder}{instead}")
 
     def records(files: list[Path]) -> Iterator[Cut | UnusableRecord]:
-        from stentor.data.jsonl import open_text, parse_object
-
         for file in files:
             with open_text(file) as lines:
                 for number, line in lines.numbered():
                     where = f"{file}:{number}"
                     try:
                         entry = parse_object(line, where)
-                        record = {**entry, "text": entry["text"].strip()}
-                        audio = file.parent / record.pop("wav")
+                        audio = file.parent / entry.pop("wav")
+                        record = {"id": audio.stem, **entry, "text": entry["text"].strip()}
                     except (DataError, KeyError, AttributeError, TypeError) as error:
                         yield UnusableRecord(f"{file.stem}:{number}", "unreadable", f"{where}: {error}")
                         continue
@@ -272,35 +277,28 @@ def emilia(folder: Path) -> Parts:
     return {code: partial(records, [f for f in lists if f.name[:2].lower() == code]) for code in languages}
 
 
-def tedlium(folder: Path) -> Parts:
-    """TED-LIUM (release 3: below `legacy`) by its STM files. Raises `DataError` when there are none."""
-    parts: dict[str, list[Path]] = {}
-    for file in sorted({*folder.glob("*/stm/*.stm"), *folder.glob("*/*/stm/*.stm")}):
-        parts.setdefault(file.parent.parent.name, []).append(file)
-    if not parts:
-        raise DataError(f"there are no files such as legacy/train/stm/TALK.stm in {folder}")
-
-    def records(files: list[Path]) -> Iterator[Cut | UnusableRecord]:
-        find = AudioFinder()
-        for file in files:
-            audio = find([file.parent.parent / "sph" / file.stem])
-            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
-                where, name = f"{file}:{number + 1}", f"{file.stem}-{number}"
-                try:
-                    _, _, speaker, start, end, _, *words = line.split()
-                    record = {"id": name, "start": float(start), "duration": float(end) - float(start)}
-                except ValueError:
-                    yield UnusableRecord(name, "unreadable", f"{where}: not a line of an STM file.")
-                    continue
-                if words != ["ignore_time_segment_in_scoring"]:
-                    text = re.sub(r" (?='\w)|\(\d\)", "", " ".join(w for w in words if not FILLER.fullmatch(w)))
-                    yield found_cut({**record, "text": text, "speaker": speaker, "language": "en"}, audio, where)
-
-    return {part: partial(records, files) for part, files in parts.items()}
-
-
 FILLER = re.compile(r"\{\w+\}|<unk>|<sil>")
 """Marks of TED-LIUM for sounds that are not words."""
+
+
+def _talk(file: Path, row: Mapping[str, str]) -> dict[str, Any] | None:
+    """The times and words of a line of an STM file."""
+    if row["text"].strip() == "ignore_time_segment_in_scoring":
+        return None
+    text = " ".join(word for word in row["text"].split() if not FILLER.fullmatch(word))
+    start = float(row["start"])
+    return {"text": re.sub(r" (?='\w)|\(\d\)", "", text), "start": start, "duration": float(row["end"]) - start}
+
+
+TEDLIUM = Table(
+    files=("**/stm/*.stm",),
+    path=r"/(?P<split>[^/]+)/stm/(?P<stem>[^/]+)\.stm$",
+    columns=("talk", "channel", "speaker", "start", "end", "label", "text"),
+    separator=None,
+    audio=("../sph/{stem}",),
+    record={"id": "{stem}-{index}", "speaker": "{speaker}", "language": "en"},
+    more=_talk,
+)
 MARKS = {"<COMMA>": ",", "<PERIOD>": ".", "<QUESTIONMARK>": "?", "<EXCLAMATIONPOINT>": "!"}
 NO_SPEECH = {"<SIL>", "<MUSIC>", "<NOISE>", "<OTHER>"}
 

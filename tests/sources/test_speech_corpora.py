@@ -5,14 +5,11 @@ Emilia (their repositories on the Hub), VoxPopuli (its `get_asr_data`), MLS (ope
 GigaSpeech (its GigaSpeech.json), Granary (its manifests).
 """
 
-import io
 import json
-import tarfile
 
-import numpy as np
 import pytest
-import soundfile
 
+from codec_shards import write_tar
 from corpora_in_miniature import Sound, cuts_of, lay_out, unusable
 from stentor.data.cut import UnusableRecord, field_of, language_of, speaker_of, text_of
 from stentor.data.load_audio import load_audio
@@ -199,22 +196,17 @@ def test_an_empty_folder_is_explained(name, tmp_path):
 
 def test_original_tars_of_emilia(tmp_path):
     """As on the Hub: Emilia/EN/EN-B000000.tar with ID.mp3 and ID.json."""
-    audio = io.BytesIO()
-    soundfile.write(audio, 0.1 * np.sin(np.arange(24000) / 20), 24000, format="MP3")
+    audio = (lay_out(tmp_path, {"x.mp3": 1.0}) / "x.mp3").read_bytes()
     label = {"id": "EN_B00000_S00000_W000000", "wav": "EN_B00000/x.mp3", "text": " Hello.", "duration": 1.0}
     label |= {"speaker": "EN_B00000_S00000", "language": "en", "dnsmos": 3.3}
     members = {
         "EN_B00000_S00000_W000000.json": json.dumps(label).encode(),
-        "EN_B00000_S00000_W000000.mp3": audio.getvalue(),
-        "EN_B00000_S00000_W000001.mp3": audio.getvalue(),
+        "EN_B00000_S00000_W000000.mp3": audio,
+        "EN_B00000_S00000_W000001.mp3": audio,
         "EN_B00000_S00000_W000002.json": b"{broken",
     }
     (tmp_path / "EN").mkdir()
-    with tarfile.open(tmp_path / "EN" / "EN-B000000.tar", "w") as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
+    write_tar(tmp_path / "EN" / "EN-B000000.tar", members)
     cut, broken, alone = Source.model_validate({"type": "shards", "path": str(tmp_path / "EN")}).cuts()
     assert (cut.id, text_of(cut).strip(), speaker_of(cut)) == ("EN_B00000_S00000_W000000", "Hello.", "EN_B00000_S00000")
     assert language_of(cut) == "en" and len(load_audio(cut)) == 16000

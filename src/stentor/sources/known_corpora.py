@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.sources import layouts, speech_layouts
+from stentor.sources.lhotse_recipe import plain_name
 from stentor.sources.mixture_corpora import libriheavy_mix, librimix
 
 
@@ -144,8 +145,8 @@ SAME_SPLITS = {"val", "valid", "validation", "dev"}
 def known_name(name: str, recipes: list[str]) -> str:
     """The name of a corpus in the table or of a lhotse recipe, whatever its case and hyphens: `AISHELL-4`, `mswild`.
     Unknown names come back unchanged."""
-    plain = _plain(name)
-    names = {_plain(known): known for known in (*recipes, *KNOWN)}
+    plain = plain_name(name)
+    names = {plain_name(known): known for known in (*recipes, *KNOWN)}
     return names.get(plain) or ALIASES.get(plain) or name
 
 
@@ -156,7 +157,3 @@ def known_splits(name: str, split: str, parts: list[str]) -> list[str]:
     other = next((others[n] for n in sorted(names) if n in others), split)
     matches = [p for p in parts if p == other] or [p for p in parts if p.split("/")[-1] == other]
     return matches or [p for p in parts if p.split("/")[-1] in names]
-
-
-def _plain(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())

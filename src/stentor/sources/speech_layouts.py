@@ -40,7 +40,7 @@ class Table:
     """A column, and a regular expression whose named groups are parts of it."""
     separator: str | None = "\t"
     """Separator of columns. None: white space, and the last column is the rest of the line."""
-    more: Callable[[Path, Mapping[str, str]], Mapping[str, Any] | None] = lambda file, row: {}
+    more: Callable[[Path, Mapping[str, str]], dict[str, Any] | None] = lambda file, row: {}
     """Further fields of the record, for a row of a table. Its answer None leaves the row out. Raises `ValueError` for a
     row that cannot be read."""
 
@@ -220,7 +220,7 @@ def librispeech(
 
     def more(file: Path, row: Mapping[str, str]) -> dict[str, Any]:
         times = times_of(Path(alignments_dir), file) if alignments_dir else {}
-        fields = {"gender": genders.get(row["speaker"]), "words": times.get(row["id"])}
+        fields: dict[str, Any] = {"gender": genders.get(row["speaker"]), "words": times.get(row["id"])}
         if normalize_text == "lower":
             fields["text"] = row["text"].strip().lower()
             fields["words"] = fields["words"] and [{**w, "word": w["word"].lower()} for w in fields["words"]]

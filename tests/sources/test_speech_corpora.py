@@ -129,6 +129,7 @@ CORPORA = {
                 f"legacy/{split}/stm/Talk_{i}.stm": (
                     f"Talk_{i} 1 Talk_{i} 0.50 1.50 <o,f0,male> so {{NOISE}} it 's here <unk>\n"
                     f"Talk_{i} 1 Talk_{i} 1.5 2.0 <o,f0,male> ignore_time_segment_in_scoring\n"
+                    f"Talk_{i} 1 Talk_{i} 2.0 2.0 <o,f0,male> <unk>\nTalk_{i} 1 Talk_{i} 2.0 - <o,f0,male> x\n"
                 )
                 for i, split in enumerate(SPLITS)
             },
@@ -183,6 +184,9 @@ def test_missing_audio_is_counted(tmp_path):
 def test_segments_without_speech_and_broken_rows_are_counted(tmp_path):
     folder = lay_out(tmp_path, CORPORA["gigaspeech"][0])
     assert unusable("gigaspeech", folder, split="XS")["POD1_S1"][0] == "no_speech"
+    bad = unusable("tedlium", lay_out(tmp_path, CORPORA["tedlium"][0]), split="dev")
+    assert [reason for reason, _ in bad.values()] == ["empty", "unreadable"]
+    assert "Talk_1.stm:4: could not convert string to float: '-'" in bad["Talk_1:4"][1]
     files = CORPORA["fleurs"][0] | {"data/sv_se/train.tsv": "1\ttwo\n"}
     ((_, (reason, message)),) = unusable("fleurs", lay_out(tmp_path, files), split="sv_se/train").items()
     assert reason == "unreadable" and "train.tsv:1: this line does not have the 7 columns" in message

@@ -85,8 +85,8 @@ class Table:
         if more is None:
             return None
         audio = find([file.parent / place.format_map(row) for place in self.audio])
-        fields = {key: text.format_map(row).strip() for key, text in self.record.items()} | more
-        return {"id": audio.stem} | {k: v for k, v in fields.items() if v}, audio, where
+        fields = {key: text.format_map(row).strip() or None for key, text in self.record.items()} | more
+        return {"id": audio.stem} | {k: v for k, v in fields.items() if v is not None}, audio, where
 
     def _rows(self, file: Path, groups: dict[str, str]) -> Iterator[tuple[Path, int, dict[str, str] | None]]:
         """The rows of a table by column, with their line numbers. None: a line of another number of columns."""

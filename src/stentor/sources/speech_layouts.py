@@ -281,7 +281,7 @@ FILLER = re.compile(r"\{\w+\}|<unk>|<sil>")
 """Marks of TED-LIUM for sounds that are not words."""
 
 
-def _talk(file: Path, row: Mapping[str, str]) -> dict[str, Any] | None:
+def _spoken(file: Path, row: Mapping[str, str]) -> dict[str, Any] | None:
     """The times and words of a line of an STM file."""
     if row["text"].strip() == "ignore_time_segment_in_scoring":
         return None
@@ -297,7 +297,7 @@ TEDLIUM = Table(
     separator=None,
     audio=("../sph/{stem}",),
     record={"id": "{stem}-{index}", "speaker": "{speaker}", "language": "en"},
-    more=_talk,
+    more=_spoken,
 )
 MARKS = {"<COMMA>": ",", "<PERIOD>": ".", "<QUESTIONMARK>": "?", "<EXCLAMATIONPOINT>": "!"}
 NO_SPEECH = {"<SIL>", "<MUSIC>", "<NOISE>", "<OTHER>"}

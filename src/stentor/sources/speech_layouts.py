@@ -226,7 +226,13 @@ def librispeech(
             fields["words"] = fields["words"] and [{**w, "word": w["word"].lower()} for w in fields["words"]]
         return fields
 
-    return replace(LIBRISPEECH, more=more)(root)
+    def read(part: Path) -> Iterator[Cut | UnusableRecord]:
+        files = f"{part.name}/*/*/*.trans.txt"
+        if not any(root.glob(files)):
+            raise DataError(f"{part} holds no *.trans.txt files; unpack the whole archive of the split.")
+        yield from replace(LIBRISPEECH, files=(files,), more=more)(root)[part.name]()
+
+    return {part.name: partial(read, part) for part in sorted(root.iterdir()) if part.is_dir()}
 
 
 def _genders(file: Path) -> dict[str, str]:

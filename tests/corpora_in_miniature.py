@@ -58,7 +58,7 @@ def rttm(name, *segments, channel=1):
 
 def cuts_of(name, folder, **keys):
     """Cuts and unusable records of a corpus."""
-    keys = {"type": "corpus", "name": name, "from": str(folder), **keys}
+    keys = {"type": "corpus", "name": name, "from": folder and str(folder), **keys}
     return list(Source.model_validate(keys).cuts())
 
 

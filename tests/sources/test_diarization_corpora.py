@@ -1,14 +1,12 @@
 """Whole recordings with segments out of corpora by name: miniatures laid out as their publishers unpack."""
 
 import logging
-import sys
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
 
-from corpora_in_miniature import Sound, cuts_of, lay_out, recordings, rttm, spans, unusable, utterances
+from corpora_in_miniature import Sound, cuts_of, lay_out, recordings, rttm, samples, spans, unusable, utterances
 from stentor.commands.prepare.corpus import prepare_corpus
 from stentor.commands.prepare_options import CorpusOptions
 from stentor.config.load import parse_source
@@ -80,10 +78,10 @@ def test_ami_reads_what_is_there(tmp_path):
 @pytest.mark.parametrize("microphone", [None, "ihm", "mdm"])
 def test_prepared_manifests_keep_segments_and_utterances(tmp_path, microphone):
     root = ami(tmp_path / "ami", ("ES2011a", 0.5))
-    given = [] if microphone is None else [f"mic={microphone}"]
     options = {} if microphone is None else {"mic": microphone}
     for whole in (True, False):
         to = tmp_path / f"to-{whole}"
+        given = [f"{key}={value}" for key, value in options.items()]
         prepare_corpus(CorpusOptions(name="ami", to=to, source=root, recordings=whole, option=given))
         prepared = {c.id: c for c in parse_source(str(to / "dev.jsonl")).cuts()}
         there = {c.id: c for c in cuts_of("ami", root, utterances=not whole, options=options)}
@@ -125,7 +123,7 @@ def test_msdwild(tmp_path):
     (root / "rttms").rename(tmp_path / "notes")
     (root / "wav").rename(tmp_path / "w")
     options = {"annotations": str(tmp_path / "notes")}
-    assert list(recordings("mswild", tmp_path / "w", split="many.val".replace(".", "_"), options=options)) == ["00003"]
+    assert list(recordings("mswild", tmp_path / "w", split="many_val", options=options)) == ["00003"]
 
 
 MSDWILD = (("few.train", "00001"), ("few.val", "00002"), ("many.val", "00003"))
@@ -200,13 +198,11 @@ def test_ego4d(tmp_path):
 
 def test_librimix(tmp_path):
     name = "4077-13754-0001_5142-33396-0065"
-    long, short = Sound(3.0), Sound((2.0, 3.0))
-    files = {f"{kind}/{name}.wav": sound for kind, sound in (("mix_clean", long), ("s1", long))}
-    root = lay_out(tmp_path, {f"Libri2Mix/wav16k/max/dev/{path}": sound for path, sound in files.items()})
-    padded = lay_out(tmp_path / "x", {"s2.wav": short}) / "s2.wav"
-    audio, rate = soundfile.read(padded)
-    (root / "Libri2Mix/wav16k/max/dev/s2").mkdir()
-    soundfile.write(root / f"Libri2Mix/wav16k/max/dev/s2/{name}.wav", audio[:, 0], rate)
+    split = "Libri2Mix/wav16k/max/dev"
+    root = lay_out(tmp_path, {f"{split}/mix_clean/{name}.wav": 3.0, f"{split}/s1/{name}.wav": 3.0})
+    (root / split / "s2").mkdir()
+    padded = samples(Sound((2.0, 3.0)))[:, 0]
+    soundfile.write(root / split / "s2" / f"{name}.wav", padded, 16000)
     assert recordings("librimix", root) == {name: [("5142", 0.0, 2.0), ("4077", 0.0, 3.0)]}
     lay_out(root, {f"Libri2Mix/wav8k/min/dev/mix_clean/{name}.wav": 2.0})
     assert list(recordings("librimix", root, options={"rate": "16k"})) == [name]
@@ -247,29 +243,16 @@ def test_libriheavy_mix(tmp_path):
     assert "small/3spk" in other.recording.sources[0].source
 
 
-@pytest.fixture
-def textgrid(monkeypatch):
-    """The module that lhotse's recipes need, for the long format."""
-
-    def read(path):
-        with open(path) as file:
-            words = [line.split("=", 1)[1].strip().strip('"') for line in file if " = " in line]
-        tiers = [SimpleNamespace(name=words[0], intervals=[])]
-        for start, end, mark in zip(words[1::3], words[2::3], words[3::3]):
-            tiers[0].intervals.append(SimpleNamespace(minTime=float(start), maxTime=float(end), mark=mark))
-        return SimpleNamespace(tiers=tiers)
-
-    module = ModuleType("textgrid")
-    module.__spec__ = SimpleNamespace(name="textgrid")
-    module.TextGrid = SimpleNamespace(fromFile=read)
-    monkeypatch.setitem(sys.modules, "textgrid", module)
-
-
 def tier(name, start, end):
-    return f'name = "{name}"\nxmin = {start}\nxmax = {end}\ntext = "\u4f60\u597d"\n'
+    """A TextGrid of one tier with one interval."""
+    return (
+        'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 4\ntiers? <exists>\nsize = 1\n'
+        f'item []:\nitem [1]:\nclass = "IntervalTier"\nname = "{name}"\nxmin = 0\nxmax = 4\nintervals: size = 1\n'
+        f'intervals [1]:\nxmin = {start}\nxmax = {end}\ntext = "\u4f60\u597d"\n'
+    )
 
 
-def test_aishell4_and_alimeeting(tmp_path, textgrid, monkeypatch):
+def test_aishell4_and_alimeeting(tmp_path, monkeypatch):
     session = "20200616_M_R001S01C01"
     aishell = {f"test/wav/{session}.flac": Sound((4.0, 4.0)), f"test/TextGrid/{session}.TextGrid": tier("001-M", 1, 3)}
     assert recordings("AISHELL-4", lay_out(tmp_path / "a", aishell)) == {session: [("SPK0001", 1.0, 3.0)]}
@@ -291,9 +274,8 @@ def test_aishell4_and_alimeeting(tmp_path, textgrid, monkeypatch):
         heard = recordings("ali_meeting", ali, split="eval", options={"mic": microphone})
         assert heard == {"R8001_M8004_F_SPK8013": [("8013", 1.0, 3.0)]}
     monkeypatch.setattr("stentor.errors.installed", lambda module: False)
-    with pytest.raises(
-        ConfigError, match=r"aishell4 needs textgrid, which is not installed: pip install 'stentor\[corp"
-    ):
+    missing = r"aishell4 needs textgrid, which is not installed: pip install 'stentor\[corp"
+    with pytest.raises(ConfigError, match=missing):
         recordings("aishell4", tmp_path / "a")
 
 
@@ -350,26 +332,26 @@ def test_dihard_with_its_uem(tmp_path):
     assert (cut.id, spans(cut), uem_of(cut)) == ("DH_DEV_0001", [("S1", 0.5, 2.5)], [[0.25, 3.75]])
 
 
-def test_failures_say_corpus_key_path_and_option(tmp_path, caplog):
-    with pytest.raises(DataError, match=r"The corpus ego4d \(`from: .*\): there is no annotation in .*av_train.json"):
-        recordings("ego4d", tmp_path)
-    with pytest.raises(
-        DataError, match=r"corpus ami \(`from: .*/gone`\): .*does not exist.*MEETING.*`download: true` f"
-    ):
-        recordings("ami", tmp_path / "gone")
+@pytest.mark.parametrize(
+    ("name", "keys", "message"),
+    [
+        ("ego4d", {}, r"The corpus ego4d \(`from: .*\): there is no annotation in .*av_train.json"),
+        (
+            "chime6",
+            {"split": "dev"},
+            r"corpus chime6 .* failed: IndexError: list index out of range \(chime6.py:\d+: a",
+        ),
+        ("displace", {}, r"has no recipe for DISPLACE; load its RTTM files directly: \{type: rttm"),
+        ("ego4d", {"options": {"subset": "av"}}, "ego4d has no option 'subset'; it has: annotations"),
+        ("msdwild", {"download": True}, "lhotse cannot download msdwild: get it from its publishers"),
+        ("dihart", {}, "did you mean .*dihard"),
+        ("ami", {"from": "gone"}, r"corpus ami \(`from: .*/gone`\): .*does not exist.*MEETING.*`download: true` f"),
+    ],
+)
+def test_failures_say_corpus_key_path_and_option(tmp_path, name, keys, message):
     lay_out(tmp_path, {"transcriptions/dev/S02.json": []})
-    with pytest.raises(
-        DataError, match=r"corpus chime6 .* failed: IndexError: list index out of range \(chime6.py:\d+: a"
-    ):
-        recordings("chime6", tmp_path, split="dev")
-    with pytest.raises(ConfigError, match=r"has no recipe for DISPLACE; load its RTTM files directly: \{type: rttm"):
-        recordings("displace", tmp_path)
-    with pytest.raises(ConfigError, match="ego4d has no option 'subset'; it has: annotations"):
-        recordings("ego4d", tmp_path, options={"subset": "av"})
-    with pytest.raises(ConfigError, match="lhotse cannot download msdwild: get it from its publishers"):
-        recordings("msdwild", tmp_path, download=True)
-    with pytest.raises(ConfigError, match=r"did you mean .*dihard"):
-        recordings("dihart", tmp_path)
+    with pytest.raises((ConfigError, DataError), match=message):
+        recordings(name, tmp_path, **keys)
 
 
 def test_warnings_of_recipes_are_repeated_once(tmp_path, caplog):

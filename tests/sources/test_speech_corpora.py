@@ -5,16 +5,13 @@ Emilia (their repositories on the Hub), VoxPopuli (its `get_asr_data`), MLS (ope
 GigaSpeech (its GigaSpeech.json), Granary (its manifests).
 """
 
-import io
 import json
-import tarfile
 
-import numpy as np
 import pytest
-import soundfile
 
+from codec_shards import write_tar
 from corpora_in_miniature import Sound, cuts_of, lay_out, unusable
-from stentor.data.cut import UnusableRecord, language_of, speaker_of, text_of
+from stentor.data.cut import UnusableRecord, field_of, language_of, speaker_of, text_of
 from stentor.data.load_audio import load_audio
 from stentor.errors import DataError
 from stentor.sources.base import Source
@@ -132,6 +129,7 @@ CORPORA = {
                 f"legacy/{split}/stm/Talk_{i}.stm": (
                     f"Talk_{i} 1 Talk_{i} 0.50 1.50 <o,f0,male> so {{NOISE}} it 's here <unk>\n"
                     f"Talk_{i} 1 Talk_{i} 1.5 2.0 <o,f0,male> ignore_time_segment_in_scoring\n"
+                    f"Talk_{i} 1 Talk_{i} 2.0 2.0 <o,f0,male> <unk>\nTalk_{i} 1 Talk_{i} 2.0 - <o,f0,male> x\n"
                 )
                 for i, split in enumerate(SPLITS)
             },
@@ -166,6 +164,9 @@ def test_the_published_layout_is_read(name, tmp_path):
     used = [cut for cut in cuts_of(name, folder, split=split) if not isinstance(cut, UnusableRecord)]
     assert [(cut.id, text_of(cut), speaker_of(cut), language_of(cut)) for cut in used] == [expected]
     assert 0.9 < len(load_audio(used[0])) / 16000 < 1.6
+    if name == "ljspeech":  # what its recipe has besides
+        there = field_of(used[0], "normalized_text"), field_of(used[0], "gender")
+        assert there == ("Printing, in fourteen forty", "female")
     # The folder inside the one that was unpacked is fine too, where the names above it are not needed.
     if name in ("commonvoice", "libritts", "LibriTTS-R"):
         assert len(cuts_of(name, next(folder.iterdir()), split=split)) == 1
@@ -183,6 +184,9 @@ def test_missing_audio_is_counted(tmp_path):
 def test_segments_without_speech_and_broken_rows_are_counted(tmp_path):
     folder = lay_out(tmp_path, CORPORA["gigaspeech"][0])
     assert unusable("gigaspeech", folder, split="XS")["POD1_S1"][0] == "no_speech"
+    bad = unusable("tedlium", lay_out(tmp_path, CORPORA["tedlium"][0]), split="dev")
+    assert [reason for reason, _ in bad.values()] == ["empty", "unreadable"]
+    assert "Talk_1.stm:4: could not convert string to float: '-'" in bad["Talk_1:4"][1]
     files = CORPORA["fleurs"][0] | {"data/sv_se/train.tsv": "1\ttwo\n"}
     ((_, (reason, message)),) = unusable("fleurs", lay_out(tmp_path, files), split="sv_se/train").items()
     assert reason == "unreadable" and "train.tsv:1: this line does not have the 7 columns" in message
@@ -196,22 +200,17 @@ def test_an_empty_folder_is_explained(name, tmp_path):
 
 def test_original_tars_of_emilia(tmp_path):
     """As on the Hub: Emilia/EN/EN-B000000.tar with ID.mp3 and ID.json."""
-    audio = io.BytesIO()
-    soundfile.write(audio, 0.1 * np.sin(np.arange(24000) / 20), 24000, format="MP3")
+    audio = (lay_out(tmp_path, {"x.mp3": 1.0}) / "x.mp3").read_bytes()
     label = {"id": "EN_B00000_S00000_W000000", "wav": "EN_B00000/x.mp3", "text": " Hello.", "duration": 1.0}
     label |= {"speaker": "EN_B00000_S00000", "language": "en", "dnsmos": 3.3}
     members = {
         "EN_B00000_S00000_W000000.json": json.dumps(label).encode(),
-        "EN_B00000_S00000_W000000.mp3": audio.getvalue(),
-        "EN_B00000_S00000_W000001.mp3": audio.getvalue(),
+        "EN_B00000_S00000_W000000.mp3": audio,
+        "EN_B00000_S00000_W000001.mp3": audio,
         "EN_B00000_S00000_W000002.json": b"{broken",
     }
     (tmp_path / "EN").mkdir()
-    with tarfile.open(tmp_path / "EN" / "EN-B000000.tar", "w") as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
+    write_tar(tmp_path / "EN" / "EN-B000000.tar", members)
     cut, broken, alone = Source.model_validate({"type": "shards", "path": str(tmp_path / "EN")}).cuts()
     assert (cut.id, text_of(cut).strip(), speaker_of(cut)) == ("EN_B00000_S00000_W000000", "Hello.", "EN_B00000_S00000")
     assert language_of(cut) == "en" and len(load_audio(cut)) == 16000

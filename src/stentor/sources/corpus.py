@@ -18,7 +18,7 @@ from stentor.data.storage import StoragePath
 from stentor.data.storage_cache import local_folder
 from stentor.errors import ConfigError, DataError, MissingData, require
 from stentor.sources.base import Source
-from stentor.sources.known_corpora import KNOWN, known_name, known_splits
+from stentor.sources.known_corpora import KNOWN, KnownCorpus, known_name, known_splits
 from stentor.sources.layouts import Parts
 from stentor.sources.lhotse_recipe import call, can_download, names, prepare, recipe
 from stentor.sources.manifest import split_utterances
@@ -61,13 +61,13 @@ class Corpus(Source):
         """The parts of the corpus by name, prepared now; calling one lists its whole recordings. Raises `ConfigError`
         for an unknown corpus or wrong options and `DataError` when the corpus is not as it should be or the recipe
         fails."""
-        row = KNOWN.get(self._name)
-        own = row is not None and row.reads(self.options)
-        if row is not None and row.reader is not None and not own and self._name not in names():
+        row = self._row
+        reader = row.reader_for(self.options)
+        if row.reader and not reader and self._name not in names():
             known = [p for p in inspect.signature(row.reader).parameters if p not in ("folder", "empty")]
             wrong = ", ".join(repr(option) for option in self.options if option not in known)
             raise ConfigError(f"The corpus {self.name} has no option {wrong}; it has: {', '.join(known)}.")
-        function = None if own else recipe("prepare", self._name, tuple(KNOWN))
+        function = None if reader else recipe("prepare", self._name, tuple(KNOWN))
         folder = self._folder()
         if self.download:
             folder = self._download(folder)
@@ -75,12 +75,14 @@ class Corpus(Source):
             error = not_found(folder)
             raise MissingData(f"{self._place(folder)}: {error} {self._advice()}", error.path)
         try:
-            if own and row is not None and row.reader is not None:
-                return row.reader(folder, **self._reader_options(row.reader))
+            if reader:
+                given = {"split": self.split, "empty": self.empty}
+                taken = inspect.signature(reader).parameters
+                return reader(folder, **{k: v for k, v in given.items() if k in taken} | self.options)
             assert function is not None
-            if row is not None and row.extra:
+            if row.extra:
                 require(row.extra, f"The corpus {self.name}")
-            parts = prepare(function, self._arguments(function, folder), row.constants(folder) if row else None)
+            parts = prepare(function, self._arguments(function, folder), row.constants(folder))
             if not parts:
                 raise DataError("there are no recordings with an annotation")
         except DataError as error:
@@ -98,18 +100,18 @@ class Corpus(Source):
 
     def _advice(self) -> str:
         """Advice: the files that the folder should hold, and whether they can be downloaded."""
-        row = KNOWN.get(self._name)
-        holds = f"The folder should hold {row.lies}." if row else "Give the folder of the unpacked corpus as `from`."
+        lies = self._row.lies
+        holds = f"The folder should hold {lies}." if lies else "Give the folder of the unpacked corpus as `from`."
         offered = not self.download and can_download(self._name)
         return holds + (" `download: true` fetches what is missing." if offered else "")
-
-    def _reader_options(self, reader: Callable[..., Parts]) -> dict[str, Any]:
-        given = {"split": self.split, "empty": self.empty}
-        return {**{k: v for k, v in given.items() if k in inspect.signature(reader).parameters}, **self.options}
 
     @property
     def _name(self) -> str:
         return known_name(self.name, names())
+
+    @property
+    def _row(self) -> KnownCorpus:
+        return KNOWN.get(self._name) or KnownCorpus("")
 
     def shaped(self, cuts: Iterator[Cut | UnusableRecord]) -> Iterator[Cut | UnusableRecord]:
         """Whole recordings as the section says: cut into utterances, with language codes."""
@@ -129,15 +131,8 @@ class Corpus(Source):
         folder = self.to.expanduser()
         stem = "-".join([self.name, *(self.split.split("/") if self.split else [])])
         manifest, about = folder / f"{stem}.cuts.jsonl.gz", folder / f"{stem}.json"
-        settings = {
-            "name": self.name,
-            "split": self.split,
-            "from": str(self._folder()),
-            "options": self.options,
-            "empty": self.empty,
-        }
-        if (row := KNOWN.get(self._name)) and row.choices:  # whole recordings have other default options
-            settings["utterances"] = self.utterances
+        keys = {"name", "split", "options", "empty"} | ({"utterances"} if self._row.options else set())
+        settings = self.model_dump(mode="json", include=keys) | {"from": str(self._folder())}
         known = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
         if manifest.exists() and all(known.get(k) == v for k, v in settings.items()):
             yield from CutSet.from_jsonl_lazy(manifest)
@@ -197,8 +192,8 @@ class Corpus(Source):
             known = ", ".join(p for p in parameters if p not in ("corpus_dir", "output_dir"))
             wrong = ", ".join(map(repr, unknown))
             raise ConfigError(f"The recipe for {self.name} has no option {wrong}; it has: {known or 'none'}.")
-        row = KNOWN.get(self._name)
-        arguments = row.defaults(folder, not self.utterances, prepare) if row else {}
+        options = self._row.options
+        arguments = dict(options(folder, not self.utterances)) if options else {}
         arguments |= {k: Path(v) if k.endswith(FOLDERS) and isinstance(v, str) else v for k, v in self.options.items()}
         if "output_dir" in parameters and "output_dir" not in arguments and self.to is not None:
             arguments["output_dir"] = self._output_folder()
@@ -215,8 +210,8 @@ class Corpus(Source):
                 f"(see the help of lhotse.recipes.prepare_{self._name})."
             )
         if "dataset_parts" in parameters and self.split and "dataset_parts" not in self.options:
-            arguments["dataset_parts"] = known_splits(self._name, self.split, arguments.get("dataset_parts", []))
-            arguments["dataset_parts"] = arguments["dataset_parts"] or [self.split]
+            there = known_splits(self._name, self.split, arguments.get("dataset_parts", []))
+            arguments["dataset_parts"] = there or [self.split]
         return arguments
 
     def _needs_output(self) -> ConfigError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.sources import layouts, speech_layouts
-from stentor.sources.librispeech import librispeech
+from stentor.sources.lhotse_recipe import plain_name
 from stentor.sources.mixture_corpora import libriheavy_mix, librimix
 
 
@@ -26,13 +26,8 @@ class KnownCorpus:
     reader: Callable[..., layouts.Parts] | None = None
     """Own reader: gets the folder and the options, answers the parts by name. It is used instead of lhotse's recipe
     unless `options` hold one that only the recipe has."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the recipe that make it right."""
-    found: Mapping[str, Callable[[Path], Any]] = field(default_factory=dict)
-    """Options of the recipe that depend on the folder. An answer of `MISSING` leaves the option out."""
-    choices: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Option to its values, each with the pattern of the files that it reads. Whole recordings take the first value
-    whose files are there; utterances the recipe's own default, if its files are there."""
+    options: Callable[[Path, bool], Mapping[str, Any]] | None = None
+    """Options of the recipe for a folder, and whether records are whole recordings."""
     extra: str = ""
     """Extra of the package that the recipe needs."""
     constants: Callable[[Path], Mapping[str, Any]] = lambda folder: {}
@@ -40,58 +35,18 @@ class KnownCorpus:
     splits: Mapping[str, str] = field(default_factory=dict)
     """Other names of the splits."""
 
-    def reads(self, options: Mapping[str, Any]) -> bool:
-        """Whether the own reader takes these options."""
-        if self.reader is None:
-            return False
-        parameters = inspect.signature(self.reader).parameters
-        return set(options) <= {*parameters} or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-    def defaults(self, folder: Path, recordings: bool, recipe: Callable[..., Any]) -> dict[str, Any]:
-        """The options of the recipe for a folder."""
-        options = {**self.options, **{key: find(folder) for key, find in self.found.items()}}
-        for key, values in self.choices.items():
-            usual = inspect.signature(recipe).parameters[key].default
-            order = list(values) if recordings else sorted(values, key=lambda value: value != usual)
-            there = [value for value in order if next(folder.glob(values[value]), None) is not None]
-            options[key] = there[0] if there else MISSING
-        return {key: value for key, value in options.items() if value is not MISSING}
+    def reader_for(self, options: Mapping[str, Any]) -> Callable[..., layouts.Parts] | None:
+        """The own reader, if it takes these options."""
+        taken = inspect.signature(self.reader).parameters if self.reader else {}
+        return self.reader if set(options) <= {*taken} else None
 
 
-MISSING = object()
+def above(folder: Path, pattern: str, levels: int) -> Path | None:
+    """The folder so many levels above the first file that fits the pattern."""
+    return next((file.parents[levels - 1] for file in sorted(folder.glob(pattern))), None)
 
 
-def above(pattern: str, levels: int, otherwise: Any = MISSING) -> Callable[[Path], Any]:
-    """Find the folder so many levels above the first file that fits the pattern. A pattern that begins with `../` is
-    looked for beside the folder as well."""
-
-    def find(folder: Path) -> Any:
-        places = [folder, folder.parent] if pattern.startswith("../") else [folder]
-        fits = (file for place in places for file in sorted(place.glob(pattern.removeprefix("../"))))
-        file = next(fits, None)
-        return otherwise if file is None else file.parents[levels - 1]
-
-    return find
-
-
-def names_of(pattern: str) -> Callable[[Path], Any]:
-    """Find the names of the folders that fit a pattern."""
-
-    def find(folder: Path) -> Any:
-        return sorted({path.name for path in folder.glob(pattern) if path.is_dir()}) or MISSING
-
-    return find
-
-
-def chime6_sessions(folder: Path) -> dict[str, list[str]]:
-    """The sessions of each part that are there: the recipe takes all for granted."""
-    sessions: dict[str, list[str]] = {}
-    for file in sorted(folder.glob("**/transcriptions/*/S*.json")):
-        sessions.setdefault(file.parent.name, []).append(file.stem)
-    return sessions
-
-
-DIHARD_DEV, DIHARD_EVAL = (above(f"**/flac/DH_{part}_*.flac", 3, None) for part in ("DEV", "EVAL"))
+AMI_NOTES = "*/corpusResources/meetings.xml"
 AMI_AUDIO = {
     "ihm-mix": "**/*.Mix-Headset.wav",
     "sdm": "**/*.Array1-01.wav",
@@ -99,12 +54,40 @@ AMI_AUDIO = {
     "ihm": "**/*.Headset-?.wav",
     "mdm": "**/*.Array?-0?.wav",
 }
+
+
+def ami(folder: Path, recordings: bool) -> dict[str, Any]:
+    """Whole recordings are of the first microphone that is there; utterances of `ihm`, the default of the recipe, if it
+    is there."""
+    there = [microphone for microphone, pattern in AMI_AUDIO.items() if any(folder.glob(pattern))]
+    options: dict[str, Any] = {"mic": "ihm" if "ihm" in there and not recordings else there[0]} if there else {}
+    return options | {"annotations_dir": above(folder, AMI_NOTES, 2) or above(folder.parent, AMI_NOTES, 2)}
+
+
+def chime6(folder: Path, recordings: bool) -> dict[str, Any]:
+    """The parts that are there: the recipe takes all for granted."""
+    home = above(folder, "**/transcriptions/*/S*.json", 3)
+    return {"corpus_dir": home, "dataset_parts": sorted(chime6_sessions(folder))} if home else {}
+
+
+def chime6_sessions(folder: Path) -> dict[str, list[str]]:
+    """The sessions of each part that are there."""
+    sessions: dict[str, list[str]] = {}
+    for file in sorted(folder.glob("**/transcriptions/*/S*.json")):
+        sessions.setdefault(file.parent.name, []).append(file.stem)
+    return sessions
+
+
+def dihard3(folder: Path, recordings: bool) -> dict[str, Any]:
+    """The folders of the two discs, of which one is enough."""
+    dev, evaluation = (above(folder, f"**/flac/DH_{part}_*.flac", 3) for part in ("DEV", "EVAL"))
+    return {"eval_audio_dir": evaluation} | ({"dev_audio_dir": dev} if dev or evaluation else {})
+
+
 KNOWN: dict[str, KnownCorpus] = {
-    "librispeech": KnownCorpus("LibriSpeech/SPLIT/SPEAKER/CHAPTER/*.flac and *.trans.txt", librispeech),
+    "librispeech": KnownCorpus("LibriSpeech/SPLIT/SPEAKER/CHAPTER/*.flac and *.trans.txt", speech_layouts.librispeech),
     "ami": KnownCorpus(
-        "MEETING/audio/MEETING.Mix-Headset.wav (or Headset-0, Array1-01 ...) and ami_public_manual_1.6.2/",
-        choices={"mic": AMI_AUDIO},
-        found={"annotations_dir": above("../*/corpusResources/meetings.xml", 2)},
+        "MEETING/audio/MEETING.Mix-Headset.wav (or Headset-0, Array1-01 ...) and ami_public_manual_1.6.2/", options=ami
     ),
     "voxconverse": KnownCorpus("dev/*.rttm and test/*.rttm, and audio of those names", layouts.VOXCONVERSE),
     "msdwild": KnownCorpus(
@@ -129,23 +112,18 @@ KNOWN: dict[str, KnownCorpus] = {
     "callhome_english": KnownCorpus(
         "the disc of LDC2001S97 with *.sph, and sre2000-key/fullref.rttm",
         layouts.callhome,
-        options={"absolute_paths": True},
+        options=lambda folder, recordings: {"absolute_paths": True},
     ),
     "chime6": KnownCorpus(
         "audio/{train,dev,eval}/S02_U01.CH1.wav and transcriptions/{train,dev,eval}/S02.json",
-        found={"corpus_dir": above("**/transcriptions/*/S*.json", 3), "dataset_parts": names_of("**/transcriptions/*")},
+        options=chime6,
         constants=lambda folder: {"DATASET_PARTS": chime6_sessions(folder)},
     ),
     "dihard2": KnownCorpus("data/single_channel/{flac,rttm,uem}/DH_DEV_0001.*", layouts.DIHARD2),
     "dihard3": KnownCorpus(
         "LDC2020E12/data/{flac,rttm,uem}/DH_DEV_0001.*, the same for DH_EVAL in LDC2021E02, and docs/recordings.tbl",
-        found={
-            "dev_audio_dir": lambda folder: DIHARD_DEV(folder) or (None if DIHARD_EVAL(folder) else MISSING),
-            "eval_audio_dir": DIHARD_EVAL,
-        },
+        options=dihard3,
     ),
-}
-KNOWN |= {
     "commonvoice": KnownCorpus("LANGUAGE/SPLIT.tsv and LANGUAGE/clips/*.mp3", speech_layouts.COMMON_VOICE),
     "fleurs": KnownCorpus("LANGUAGE/SPLIT.tsv and LANGUAGE/audio/SPLIT/*.wav", speech_layouts.FLEURS),
     "voxpopuli": KnownCorpus(
@@ -156,7 +134,7 @@ KNOWN |= {
     "librittsr": KnownCorpus("SPLIT/SPEAKER/CHAPTER/*.trans.tsv and *.wav", speech_layouts.LIBRITTS),
     "vctk": KnownCorpus("txt/p225/p225_001.txt and wav48_silence_trimmed/p225/*.flac", speech_layouts.VCTK),
     "emilia": KnownCorpus("DE/DE_B00000.jsonl and DE/DE_B00000/", speech_layouts.emilia),
-    "tedlium": KnownCorpus("legacy/SPLIT/stm/*.stm and legacy/SPLIT/sph/*.sph", speech_layouts.tedlium),
+    "tedlium": KnownCorpus("legacy/SPLIT/stm/*.stm and legacy/SPLIT/sph/*.sph", speech_layouts.TEDLIUM),
     "gigaspeech": KnownCorpus("GigaSpeech.json and audio/", speech_layouts.gigaspeech),
 }
 ALIASES = {"mswild": "msdwild", "avaavd": "ava_avd", "dihard": "dihard3", "callhome": "callhome_english"}
@@ -167,8 +145,8 @@ SAME_SPLITS = {"val", "valid", "validation", "dev"}
 def known_name(name: str, recipes: list[str]) -> str:
     """The name of a corpus in the table or of a lhotse recipe, whatever its case and hyphens: `AISHELL-4`, `mswild`.
     Unknown names come back unchanged."""
-    plain = _plain(name)
-    names = {_plain(known): known for known in (*recipes, *KNOWN)}
+    plain = plain_name(name)
+    names = {plain_name(known): known for known in (*recipes, *KNOWN)}
     return names.get(plain) or ALIASES.get(plain) or name
 
 
@@ -179,7 +157,3 @@ def known_splits(name: str, split: str, parts: list[str]) -> list[str]:
     other = next((others[n] for n in sorted(names) if n in others), split)
     matches = [p for p in parts if p == other] or [p for p in parts if p.split("/")[-1] == other]
     return matches or [p for p in parts if p.split("/")[-1] in names]
-
-
-def _plain(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())

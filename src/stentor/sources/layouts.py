@@ -67,29 +67,26 @@ class Layout:
     def _records(self, files: Sequence[Path], folder: Path, empty: bool) -> Iterator[Cut | UnusableRecord]:
         find = Finder(folder, claims_all=self.own_folders)
         names: set[str] = set()
-        folders: set[Path] = set()
         for recording in self.read(files):
-            cut, file = self._record(recording, find, empty)
             names.add(recording.name)
-            folders |= {file.parent} if file is not None and self.own_folders else set()
-            yield cut
-        for name, file in find.files_of_others(names) if folders else ():
+            yield self._record(recording, find, empty)
+        folders = {file.parent for name in names for file in find.named.get(name, ())}
+        for name, file in find.files_of_others(names) if self.own_folders else ():
             if file.parent in folders:
                 yield UnusableRecord(name, "no_segments", f"{file}: no annotation names this recording.")
 
-    def _record(self, recording: Annotated, find: Finder, empty: bool) -> tuple[Cut | UnusableRecord, Path | None]:
-        name, where = recording.name, recording.where
-        if recording.problem:
-            return UnusableRecord(name, "no_segments", f"{where}: {recording.problem}"), None
+    def _record(self, recording: Annotated, find: Finder, empty: bool) -> Cut | UnusableRecord:
+        name, where, problem = recording.name, recording.where, recording.problem
+        if not problem and not recording.lines and not empty:
+            problem = f"no one speaks in '{name}'; to keep such recordings, set `empty: true`."
+        if problem:
+            return UnusableRecord(name, "no_segments", f"{where}: {problem}")
         try:
             file, place = self._audio(recording, find)
         except AudioError as error:
-            return UnusableRecord(name, error.reason, str(error)), None
-        if not recording.lines and not empty:
-            message = f"{where}: no one speaks in '{name}'; to keep such recordings, set `empty: true`."
-            return UnusableRecord(name, "no_segments", message), file
+            return UnusableRecord(name, error.reason, str(error))
         cut = annotated_cut(name, recording.lines, recording.scored, file, place, where)
-        return cut if isinstance(cut, UnusableRecord) else set_silent(cut), file
+        return cut if isinstance(cut, UnusableRecord) else set_silent(cut)
 
     def _audio(self, recording: Annotated, find: Finder) -> tuple[Path, Place]:
         """The file of a recording. Raises `AudioError` (`missing`, or `ambiguous` when files differ in size alone)."""

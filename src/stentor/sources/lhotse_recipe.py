@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stentor")
 DIARIZED = ("MagicData-RAMC", "DISPLACE", "SIMSAMU", "REPERE")
-NO_RECIPE = {"".join(c for c in title.lower() if c.isalnum()): title for title in DIARIZED}
-NO_RECIPE |= {"ramc": "MagicData-RAMC"}
+
+
+def plain_name(name: str) -> str:
+    """A name of a corpus without its case, hyphens and underscores."""
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+NO_RECIPE = {plain_name(title): title for title in DIARIZED} | {"ramc": "MagicData-RAMC"}
 """Corpora for diarization that come with RTTM files and that neither lhotse nor the table of known corpora has."""
 PATCHED = Lock()
 SHOWN = 3
@@ -82,7 +88,7 @@ def recipe(verb: str, name: str, others: tuple[str, ...] = ()) -> Callable[..., 
     known = sorted({*names(), *others})
     if verb == "download" and name in known:
         raise ConfigError(f"lhotse cannot download {name}: get it from its publishers and give its folder as `from`.")
-    if title := NO_RECIPE.get("".join(c for c in name.lower() if c.isalnum())):
+    if title := NO_RECIPE.get(plain_name(name)):
         raise ConfigError(
             f"lhotse has no recipe for {title}; load its RTTM files directly: "
             "{type: rttm, path: RTTM, audio: FOLDER}."

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,6 @@ def _nearest(files: list[Path], asked: str) -> Path | None:
     parts = Path(asked).parts[::-1]
 
     def alike(file: Path) -> int:
-        return next((i for i, (a, b) in enumerate(zip(file.parts[::-1], parts)) if a != b), len(parts))
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(file.parts[::-1], parts))))
 
     return max(files, key=alike, default=None)

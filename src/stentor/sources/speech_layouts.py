@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from stentor.data.cut import Cut, UnusableRecord, cut_from_record
-from stentor.errors import DataError
+from stentor.data.jsonl import open_text, parse_object
+from stentor.errors import ConfigError, DataError, MissingData
 from stentor.sources.layouts import Parts
 
 
@@ -33,9 +36,13 @@ class Table:
     """Format of each field of the record."""
     columns: tuple[str, ...] = ()
     """Names of the columns of a table without a header line; a single one is the whole text of the file."""
-    within: tuple[str, str] = ("", "")
+    within: tuple[str, str] | None = None
     """A column, and a regular expression whose named groups are parts of it."""
-    separator: str = "\t"
+    separator: str | None = "\t"
+    """Separator of columns. None: white space, and the last column is the rest of the line."""
+    more: Callable[[Path, Mapping[str, str]], dict[str, Any] | None] = lambda file, row: {}
+    """Further fields of the record, for a row of a table. Its answer None leaves the row out. Raises `ValueError` for a
+    row that cannot be read."""
 
     def __call__(self, folder: Path) -> Parts:
         """The parts that are there. Raises `DataError` when there is no table."""
@@ -52,46 +59,65 @@ class Table:
 
     def _records(self, tables: list[tuple[Path, dict[str, str]]]) -> Iterator[Cut | UnusableRecord]:
         find = AudioFinder()
-        for file, groups in tables:
-            for number, row in self._rows(file):
-                where = f"{file}:{number}"
-                if row is None:
-                    problem = f"{where}: this line does not have the {len(self.columns) or 'header'} columns."
-                    yield UnusableRecord(f"{file.stem}:{number}", "unreadable", problem)
-                    continue
-                row = groups | row
-                if match := re.search(self.within[1], row.get(self.within[0], "")):
-                    row |= match.groupdict()
-                audio = find([file.parent / place.format_map(row) for place in self.audio])
-                fields = {key: text.format_map(row).strip() for key, text in self.record.items()}
-                yield found_cut({"id": audio.stem} | {k: v for k, v in fields.items() if v}, audio, where)
+        entries = (self._entry(*row, find) for file, groups in tables for row in self._rows(file, groups))
+        with ThreadPoolExecutor(8) as pool:  # reads the headers of audio files
+            while some := list(islice(filter(None, entries), AT_ONCE)):
+                yield from pool.map(
+                    lambda entry: entry if isinstance(entry, UnusableRecord) else found_cut(*entry), some
+                )
 
-    def _rows(self, file: Path) -> Iterator[tuple[int, dict[str, str] | None]]:
+    def _entry(
+        self, file: Path, number: int, row: dict[str, str] | None, find: AudioFinder
+    ) -> tuple[dict[str, Any], Path, str] | UnusableRecord | None:
+        """The record of a row, its audio, and where the row is."""
+        where = f"{file}:{number}"
+        try:
+            if row is None:
+                raise ValueError(f"this line does not have the {len(self.columns) or 'header'} columns")
+            if self.within:
+                column, pattern = self.within
+                if (match := re.match(pattern, row[column])) is None:
+                    raise ValueError(f"the {column} {row[column]!r} does not fit {pattern}")
+                row |= match.groupdict()
+            more = self.more(file, row)
+        except ValueError as error:
+            return UnusableRecord(f"{file.stem}:{number}", "unreadable", f"{where}: {error}.")
+        if more is None:
+            return None
+        audio = find([file.parent / place.format_map(row) for place in self.audio])
+        fields = {key: text.format_map(row).strip() or None for key, text in self.record.items()} | more
+        return {"id": audio.stem} | {k: v for k, v in fields.items() if v is not None}, audio, where
+
+    def _rows(self, file: Path, groups: dict[str, str]) -> Iterator[tuple[Path, int, dict[str, str] | None]]:
+        """The rows of a table by column, with their line numbers. None: a line of another number of columns."""
         if len(self.columns) == 1:
-            yield 1, {self.columns[0]: file.read_text(encoding="utf-8"), "stem": file.stem}
+            yield file, 1, groups | {self.columns[0]: file.read_text(encoding="utf-8")}
             return
         columns = self.columns
         with file.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
-                cells = line.rstrip("\r\n").split(self.separator)
+                cells = line.rstrip("\r\n").split(self.separator, -1 if self.separator else len(columns) - 1)
                 if not columns:
                     columns = tuple(cells)
                 elif line.strip():
-                    yield number, dict(zip(columns, cells)) if len(cells) == len(columns) else None
+                    row = groups | {"index": str(number - 1)} | dict(zip(columns, cells))
+                    yield file, number, row if len(cells) == len(columns) else None
 
 
-@dataclass
+AT_ONCE = 256
+"""Rows whose audio is looked at together."""
+
+
 class AudioFinder:
     """Finds audio by its path without ending; the endings that fitted last are tried first."""
 
-    endings: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        from stentor.audio.io import AUDIO_SUFFIXES
+
+        self.endings = ["", *AUDIO_SUFFIXES]
 
     def __call__(self, places: list[Path]) -> Path:
         """The first of the places that is there, else the first one."""
-        if not self.endings:
-            from stentor.audio.io import AUDIO_SUFFIXES
-
-            self.endings = ["", *AUDIO_SUFFIXES]
         for place in places:
             for ending in self.endings:
                 if (path := place.with_name(place.name + ending)).is_file():
@@ -136,7 +162,7 @@ MLS = Table(
     files=("*/*/transcripts.txt", "*/transcripts.txt", "transcripts.txt"),
     path=r"/mls_(?P<language>[a-z]+)(?:_opus)?/(?P<split>train|dev|test)/transcripts\.txt$",
     columns=("id", "text"),
-    within=("id", r"^(?P<speaker>\d+)_(?P<book>\d+)_"),
+    within=("id", r"(?P<speaker>\d+)_(?P<book>\d+)_"),
     audio=("audio/{speaker}/{book}/{id}",),
     record={"text": "{text}", "speaker": "{speaker}", "language": "{language}"},
 )
@@ -149,7 +175,7 @@ LIBRITTS = Table(
 )
 VCTK = Table(
     files=("txt/*/*.txt", "*/txt/*/*.txt"),
-    path=r"/txt/(?P<speaker>[ps]\d+)/[ps]\d+_\d+\.txt$",
+    path=r"/txt/(?P<speaker>[ps]\d+)/(?P<stem>[ps]\d+_\d+)\.txt$",
     columns=("text",),
     audio=tuple(
         f"../../{folder}/{{speaker}}/{{stem}}{end}"
@@ -157,6 +183,77 @@ VCTK = Table(
     ),
     record={"text": "{text}", "speaker": "{speaker}", "language": "en"},
 )
+
+
+LIBRISPEECH = Table(
+    files=("*/*/*/*.trans.txt",),
+    path=r"/(?P<split>[^/]+)/[^/]+/[^/]+/[^/]+$",
+    columns=("id", "text"),
+    separator=None,
+    within=("id", r"(?P<speaker>[^-]+)-(?P<chapter>[^-]+)-[^-]+$"),
+    audio=("{id}",),
+    record={"text": "{text}", "speaker": "{speaker}", "chapter": "{chapter}", "language": "en"},
+)
+
+
+def librispeech(
+    folder: Path, split: str | None = None, normalize_text: str = "none", alignments_dir: str | None = None
+) -> Parts:
+    """LibriSpeech as `folder/LibriSpeech`, or that folder itself; `split` is named where it is missing. Options:
+    `normalize_text: lower` and `alignments_dir` (LibriSpeech-Alignments, for word times), as in lhotse's recipe. Raises
+    `DataError` that says how the folders should lie, and `ConfigError`."""
+    if normalize_text not in ("none", "lower"):
+        options = "`normalize_text: none|lower` and `alignments_dir`"
+        raise ConfigError(f"The options of the librispeech corpus are {options}; got normalize_text: {normalize_text}.")
+    root = folder if folder.name == "LibriSpeech" else folder / "LibriSpeech"
+    if not root.is_dir():
+        misplaced = [p.name for p in sorted(folder.iterdir()) if p.is_dir() and re.match("(dev|test|train)-", p.name)]
+        shown = misplaced or [split or "train-clean-100"]
+        lines = ["Data not found: the LibriSpeech folder is missing. Should be:", *(f"  {root}/{n}/" for n in shown)]
+        if misplaced:
+            lines += ["NOT:", *(f"  {folder}/{name}/  (missing LibriSpeech folder)" for name in shown)]
+            lines += [f"Fix: mkdir {root} && mv {' '.join(str(folder / name) for name in shown)} {root}/"]
+        else:
+            lines += ["Unpack the archives of https://www.openslr.org/12 there, or set `download: true`."]
+        raise MissingData("\n".join(lines), folder)
+    genders, times_of = _genders(root / "SPEAKERS.TXT"), lru_cache(1)(_word_times)
+
+    def more(file: Path, row: Mapping[str, str]) -> dict[str, Any]:
+        times = times_of(Path(alignments_dir), file) if alignments_dir else {}
+        fields: dict[str, Any] = {"gender": genders.get(row["speaker"]), "words": times.get(row["id"])}
+        if normalize_text == "lower":
+            fields["text"] = row["text"].strip().lower()
+            fields["words"] = fields["words"] and [{**w, "word": w["word"].lower()} for w in fields["words"]]
+        return fields
+
+    def read(part: Path) -> Iterator[Cut | UnusableRecord]:
+        files = f"{part.name}/*/*/*.trans.txt"
+        if not any(root.glob(files)):
+            raise DataError(f"{part} holds no *.trans.txt files; unpack the whole archive of the split.")
+        yield from replace(LIBRISPEECH, files=(files,), more=more)(root)[part.name]()
+
+    return {part.name: partial(read, part) for part in sorted(root.iterdir()) if part.is_dir()}
+
+
+def _genders(file: Path) -> dict[str, str]:
+    """`{"84": "F"}` from SPEAKERS.TXT (`ID | SEX | SUBSET | MINUTES | NAME`); empty when the file is not there."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else ()
+    rows = [line.split("|") for line in lines if not line.startswith(";")]
+    return {row[0].strip(): row[1].strip() for row in rows if len(row) > 1}
+
+
+def _word_times(folder: Path, transcript: Path) -> dict[str, list[dict[str, Any]]]:
+    """Word times of one chapter from LibriSpeech-Alignments: `id ",GO,,DO," "0.490,0.890,..."`, ends of the words and
+    of the silences (empty words) between them."""
+    inner = Path(*transcript.parts[-4:-1], transcript.name.replace(".trans.txt", ".alignment.txt"))
+    file = next((f for f in (folder / inner, folder / "LibriSpeech" / inner) if f.exists()), None)
+    times = {}
+    for line in file.read_text(encoding="utf-8").splitlines() if file else ():
+        utterance, words, ends = line.replace('"', "").split(" ")
+        edges = [0.0, *map(float, ends.split(","))]
+        spans = zip(words.split(","), edges, edges[1:])
+        times[utterance] = [{"word": word, "start": start, "end": end} for word, start, end in spans if word]
+    return times
 
 
 def emilia(folder: Path) -> Parts:
@@ -169,16 +266,14 @@ def emilia(folder: Path) -> Parts:
         raise DataError(f"there are no lists such as DE/DE_B00000.jsonl in {folder}{instead}")
 
     def records(files: list[Path]) -> Iterator[Cut | UnusableRecord]:
-        from stentor.data.jsonl import open_text, parse_object
-
         for file in files:
             with open_text(file) as lines:
                 for number, line in lines.numbered():
                     where = f"{file}:{number}"
                     try:
                         entry = parse_object(line, where)
-                        record = {**entry, "text": entry["text"].strip()}
-                        audio = file.parent / record.pop("wav")
+                        audio = file.parent / entry.pop("wav")
+                        record = {"id": audio.stem, **entry, "text": entry["text"].strip()}
                     except (DataError, KeyError, AttributeError, TypeError) as error:
                         yield UnusableRecord(f"{file.stem}:{number}", "unreadable", f"{where}: {error}")
                         continue
@@ -188,35 +283,28 @@ def emilia(folder: Path) -> Parts:
     return {code: partial(records, [f for f in lists if f.name[:2].lower() == code]) for code in languages}
 
 
-def tedlium(folder: Path) -> Parts:
-    """TED-LIUM (release 3: below `legacy`) by its STM files. Raises `DataError` when there are none."""
-    parts: dict[str, list[Path]] = {}
-    for file in sorted({*folder.glob("*/stm/*.stm"), *folder.glob("*/*/stm/*.stm")}):
-        parts.setdefault(file.parent.parent.name, []).append(file)
-    if not parts:
-        raise DataError(f"there are no files such as legacy/train/stm/TALK.stm in {folder}")
-
-    def records(files: list[Path]) -> Iterator[Cut | UnusableRecord]:
-        find = AudioFinder()
-        for file in files:
-            audio = find([file.parent.parent / "sph" / file.stem])
-            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
-                where, name = f"{file}:{number + 1}", f"{file.stem}-{number}"
-                try:
-                    _, _, speaker, start, end, _, *words = line.split()
-                    record = {"id": name, "start": float(start), "duration": float(end) - float(start)}
-                except ValueError:
-                    yield UnusableRecord(name, "unreadable", f"{where}: not a line of an STM file.")
-                    continue
-                if words != ["ignore_time_segment_in_scoring"]:
-                    text = re.sub(r" (?='\w)|\(\d\)", "", " ".join(w for w in words if not FILLER.fullmatch(w)))
-                    yield found_cut({**record, "text": text, "speaker": speaker, "language": "en"}, audio, where)
-
-    return {part: partial(records, files) for part, files in parts.items()}
-
-
 FILLER = re.compile(r"\{\w+\}|<unk>|<sil>")
 """Marks of TED-LIUM for sounds that are not words."""
+
+
+def _spoken(file: Path, row: Mapping[str, str]) -> dict[str, Any] | None:
+    """The times and words of a line of an STM file."""
+    if row["text"].strip() == "ignore_time_segment_in_scoring":
+        return None
+    text = " ".join(word for word in row["text"].split() if not FILLER.fullmatch(word))
+    start = float(row["start"])
+    return {"text": re.sub(r" (?='\w)|\(\d\)", "", text), "start": start, "duration": float(row["end"]) - start}
+
+
+TEDLIUM = Table(
+    files=("**/stm/*.stm",),
+    path=r"/(?P<split>[^/]+)/stm/(?P<stem>[^/]+)\.stm$",
+    columns=("talk", "channel", "speaker", "start", "end", "label", "text"),
+    separator=None,
+    audio=("../sph/{stem}",),
+    record={"id": "{stem}-{index}", "speaker": "{speaker}", "language": "en"},
+    more=_spoken,
+)
 MARKS = {"<COMMA>": ",", "<PERIOD>": ".", "<QUESTIONMARK>": "?", "<EXCLAMATIONPOINT>": "!"}
 NO_SPEECH = {"<SIL>", "<MUSIC>", "<NOISE>", "<OTHER>"}
 

@@ -134,6 +134,10 @@ KNOWN: dict[str, KnownCorpus] = {
     "librittsr": KnownCorpus("SPLIT/SPEAKER/CHAPTER/*.trans.tsv and *.wav", speech_layouts.LIBRITTS),
     "vctk": KnownCorpus("txt/p225/p225_001.txt and wav48_silence_trimmed/p225/*.flac", speech_layouts.VCTK),
     "emilia": KnownCorpus("DE/DE_B00000.jsonl and DE/DE_B00000/", speech_layouts.emilia),
+    "granary": KnownCorpus(
+        "manifests (*.jsonl) with audio_filepath; `options: {audio_folder: ...}` for audio elsewhere",
+        speech_layouts.granary,
+    ),
     "tedlium": KnownCorpus("legacy/SPLIT/stm/*.stm and legacy/SPLIT/sph/*.sph", speech_layouts.TEDLIUM),
     "gigaspeech": KnownCorpus("GigaSpeech.json and audio/", speech_layouts.gigaspeech),
 }

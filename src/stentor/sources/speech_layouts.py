@@ -265,22 +265,38 @@ def emilia(folder: Path) -> Parts:
         instead = f"; its tar files are read by `type: shards, path: {tar.parent}`" if tar else ""
         raise DataError(f"there are no lists such as DE/DE_B00000.jsonl in {folder}{instead}")
 
-    def records(files: list[Path]) -> Iterator[Cut | UnusableRecord]:
-        for file in files:
-            with open_text(file) as lines:
-                for number, line in lines.numbered():
-                    where = f"{file}:{number}"
-                    try:
-                        entry = parse_object(line, where)
-                        audio = file.parent / entry.pop("wav")
-                        record = {"id": audio.stem, **entry, "text": entry["text"].strip()}
-                    except (DataError, KeyError, AttributeError, TypeError) as error:
-                        yield UnusableRecord(f"{file.stem}:{number}", "unreadable", f"{where}: {error}")
-                        continue
-                    yield found_cut(record, audio, where)
-
     languages = sorted({file.name[:2].lower() for file in lists})
-    return {code: partial(records, [f for f in lists if f.name[:2].lower() == code]) for code in languages}
+    return {code: partial(_listed, [f for f in lists if f.name[:2].lower() == code], "wav", None) for code in languages}
+
+
+def granary(folder: Path, audio_folder: str | None = None) -> Parts:
+    """Granary's manifests, as NeMo has them; a part for each file. `audio_folder`: folder that their paths start from.
+    Null: the manifest's. Raises `DataError` when there are none."""
+    lists = sorted(folder.glob("**/*.jsonl"))
+    if not lists:
+        raise DataError(f"there are no manifests (*.jsonl) in {folder}")
+    audio = None if audio_folder is None else Path(audio_folder).expanduser()
+    return {
+        file.relative_to(folder).with_suffix("").as_posix(): partial(_listed, [file], "audio_filepath", audio)
+        for file in lists
+    }
+
+
+def _listed(files: list[Path], key: str, audio_folder: Path | None) -> Iterator[Cut | UnusableRecord]:
+    """The records of lists of JSON lines, whose `key` names the audio."""
+    for file in files:
+        with open_text(file) as lines:
+            for number, line in lines.numbered():
+                where = f"{file}:{number}"
+                try:
+                    entry = parse_object(line, where)
+                    audio = (audio_folder or file.parent) / entry.pop(key)
+                    record = {"id": audio.stem, **entry, "text": entry["text"].strip()}
+                    record.setdefault("language", entry.get("source_lang"))
+                except (DataError, KeyError, AttributeError, TypeError) as error:
+                    yield UnusableRecord(f"{file.stem}:{number}", "unreadable", f"{where}: {error}")
+                    continue
+                yield found_cut(record, audio, where)
 
 
 FILLER = re.compile(r"\{\w+\}|<unk>|<sil>")

@@ -46,6 +46,7 @@ def published(tmp_path_factory, recognizer) -> Path:
     heard = folder / MODELS / "wer" / "whisper-large-v3"
     shutil.copytree(recognizer, heard, ignore=shutil.ignore_patterns("*.safetensors"))
     torch.save(load_file(recognizer / "model.safetensors"), heard / "pytorch_model.bin")
+    torch.save({"epochs": 3}, heard / "training_args.bin")  # as the Trainer leaves it there
     for board in speech_boards()["seedtts_en"].judges:
         path = folder / MODELS / board.path
         path.parent.mkdir(parents=True)
@@ -169,6 +170,7 @@ def test_other_judges_and_part_of_the_list_are_named(model, copies, recognizer, 
     command = ["evaluate", str(model), "--board", "seedtts_en", "--copies", str(copies), "--limit", "2"]
     assert main([*command, "--recognizer", str(recognizer), "--normalizer", "none"]) == 0
     printed = capsys.readouterr().out
+    assert f"judges {recognizer}, WavLM-large with ECAPA-TDNN, UTMOS22 strong; normaliser none." in printed
     names = (("recogniser", recognizer, "Whisper-large-v3"), ("normaliser", "none", "seed_tts"))
     for what, here, there in (*names, ("number of items", 2, 1088)):
         assert f"Differs from published figures: {what} {here}, published {there}" in printed

@@ -63,7 +63,7 @@ def with_board(options: EvaluateOptions) -> EvaluateOptions:
     board = speech_boards()[str(options.board)]
     if options.data:
         raise ConfigError(f"--board {board.name} has a list of its own: leave out --data.")
-    judges = [judge for judge in board.judges if options.embedder is None or judge.section["type"] != "wavlm_ecapa"]
+    judges = own_judges(board, options)
     recognizers = board.recognizers if options.recognizer is None else {}
     if any(judge.section["type"] == "sherpa_onnx" for judge in recognizers.values()):
         require("judges", f"--board {board.name}", instead="give another recogniser with --recognizer")
@@ -78,6 +78,11 @@ def with_board(options: EvaluateOptions) -> EvaluateOptions:
     judged = [*options.judge, *map(_spec, chosen)]
     normalizer = board.normalizer if options.normalizer == "auto" else options.normalizer
     return replace(options, data=_spec(data), judge=judged, normalizer=normalizer)
+
+
+def own_judges(board: SpeechBoard, options: EvaluateOptions) -> list[Judge]:
+    """The judges of a board besides its recognisers, without those that `--embedder` replaces."""
+    return [judge for judge in board.judges if options.embedder is None or judge.section["type"] != "wavlm_ecapa"]
 
 
 def conditions(options: EvaluateOptions, scores: Mapping[str, Score], items: int) -> dict[str, Any] | None:
@@ -101,8 +106,10 @@ def conditions(options: EvaluateOptions, scores: Mapping[str, Score], items: int
         for name, title in board.reports.items()
         if name in scores
     }
-    judges = [judge.name for judge in (*board.recognizers.values(), *board.judges)]
-    facts = {"name": board.name, "title": board.title, "hub": board.hub, "normalizer": board.normalizer}
+    own = board.recognizers.values() if options.recognizer is None else ()
+    given = [spec for spec in (options.recognizer, options.embedder) if spec is not None]
+    judges = [*given, *(judge.name for judge in (*own, *own_judges(board, options)))]
+    facts = {"name": board.name, "title": board.title, "hub": board.hub, "normalizer": options.normalizer}
     return {**facts, "judges": judges, "reports": reports, "differs": differs}
 
 

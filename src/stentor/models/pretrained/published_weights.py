@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PICKLES = (".pt", ".pth", ".ckpt", ".bin")
+OF_TRAINING = ("training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scheduler.bin", "scaler.pt")
+"""Files of transformers' Trainer and accelerate that hold no weights."""
 
 
 def weights_file(part: Any, where: str, endings: Sequence[str] = (".safetensors",)) -> Path:
@@ -83,13 +85,13 @@ def converted(files: Sequence[Path], where: str) -> Path:
 def safe_folder(folder: Path, where: str) -> Path:
     """A model's folder with weights in safetensors: itself, or for one with files of torch alone a folder in the cache
     with their tensors, and links to its other files."""
-    pickles = sorted(file for file in folder.iterdir() if file.suffix in PICKLES)
+    pickles = sorted(f for f in folder.iterdir() if f.suffix in PICKLES and f.name not in OF_TRAINING)
     if not pickles or any(folder.glob("*.safetensors")):
         return folder
     weights = converted(pickles, where)
     safe = weights.with_suffix("")
     safe.mkdir(exist_ok=True)
-    linked = [file for file in folder.iterdir() if file not in pickles and ".index." not in file.name]
+    linked = [file for file in folder.iterdir() if file.suffix not in PICKLES and ".index." not in file.name]
     for name, file in (("model.safetensors", weights), *((file.name, file.absolute()) for file in linked)):
         link = safe / name
         if not (link.exists() and link.samefile(file)):  # other processes may be reading it

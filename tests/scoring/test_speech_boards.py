@@ -170,7 +170,7 @@ def test_other_judges_and_part_of_the_list_are_named(model, copies, recognizer, 
     command = ["evaluate", str(model), "--board", "seedtts_en", "--copies", str(copies), "--limit", "2"]
     assert main([*command, "--recognizer", str(recognizer), "--normalizer", "none"]) == 0
     printed = capsys.readouterr().out
-    assert f"judges {recognizer}, WavLM-large with ECAPA-TDNN, UTMOS22 strong; normaliser none." in printed
+    assert f"judges {recognizer}, WavLM-large with ECAPA-TDNN, UTMOS22 strong learner; normaliser none." in printed
     names = (("recogniser", recognizer, "Whisper-large-v3"), ("normaliser", "none", "seed_tts"))
     for what, here, there in (*names, ("number of items", 2, 1088)):
         assert f"Differs from published figures: {what} {here}, published {there}" in printed

@@ -37,6 +37,13 @@ class Keeping:
         self.rows.append("finished")
 
 
+def test_a_missing_package_is_named_before_the_first_step(trainer, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    Tracking.model_validate({"wandb": {"project": "p"}}).on_start(trainer)
+    (message,) = trainer.messages
+    assert message == "Logging to wandb needs wandb, which is not installed: pip install 'stentor[wandb]'."
+
+
 def test_a_tracker_that_raises_is_switched_off_and_the_others_go_on(trainer):
     good = Keeping()
     trainer.accelerator.trackers = [Raising(), good]

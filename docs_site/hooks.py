@@ -40,6 +40,7 @@ GROUPS = {
     "stentor.engine.": "Callbacks",
     "stentor.metrics.": "Metrics",
     "stentor.inference.segments.": "Segmentation stages",
+    "stentor.commands.": "Training from Python",
     "stentor.errors.": "Errors",
     "stentor.version.": "Version",
 }

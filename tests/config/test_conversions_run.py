@@ -9,9 +9,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from codec_shards import token_shards
 from stentor.config import checks
 from stentor.config.convert import omnivoice, universal, voxlm, voxtral
 from stentor.config.load import load, stage_configs
@@ -119,24 +119,10 @@ def data(corpus, meetings, tmp_path, monkeypatch):
     """Tiny data for a task, by part. Runs write to a folder of their own."""
     monkeypatch.chdir(tmp_path)
 
-    def tokens(part):
-        from stentor.commands.prepare.tokens.shards import Shard
-        from stentor.commands.prepare.tokens.worker import npy
-
-        folder, rng = tmp_path / part, np.random.default_rng(0)
-        folder.mkdir(exist_ok=True)
-        shard, labels = Shard(folder, 0), []
-        shard.resume_at(0)
-        for i in range(6):
-            shard.add(f"s{i}.npy", npy(rng.integers(0, 1024, (8, 60 + i)).astype(np.int16)))
-            labels.append({"id": f"s{i}", "text": "one two", "num_tokens": 60 + i, "audio_duration": 2.4})
-        shard.finish(labels)
-        (folder / "data.lst").write_text(f"{shard.tar} {shard.labels} 6 14.4\n")
-        return {"type": "shards", "path": str(folder / "data.lst")}
-
     def make(task, part):
         if task == "speak":
-            return tokens(part)
+            token_shards(tmp_path / part / "data.lst")
+            return {"type": "shards", "path": str(tmp_path / part / "data.lst")}
         return {"type": "jsonl", "path": str((meetings if task == "diarize" else corpus) / f"{part}.jsonl")}
 
     return make

@@ -1,9 +1,7 @@
 """Every recipe is run: its own config with a handful of records, and small stand-ins for what is not at hand."""
 
-import io
 import json
 import shutil
-import tarfile
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import tiny_codecs
 import tiny_qwen3_asr
 import tiny_voxtral
 
+from codec_shards import token_shards
 from stentor.audio.io import write
 from stentor.cli import main
 from stentor.config.load import load
@@ -122,29 +121,6 @@ def stand_in(path: Path, corpus: Path) -> None:
         path.write_text("\n".join(map(json.dumps, records)) + "\n")
 
 
-def token_shards(path: Path) -> None:
-    """A list `path` with a shard of random codec tokens, eight codebooks of 1024, of a few texts."""
-    rng = np.random.default_rng(0)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tar, labels = path.with_name("shard-000000.tar"), path.with_name("shard-000000.jsonl")
-    lines, seconds = [], 0.0
-    with tarfile.open(tar, "w") as file:
-        for i, text in enumerate(
-            ["one two three four five six", "seven eight nine zero", "two three", "four four"] * 2
-        ):
-            frames = int(rng.integers(40, 80))
-            codes = io.BytesIO()
-            np.save(codes, rng.integers(0, 1024, (8, frames)).astype(np.int16))
-            member = tarfile.TarInfo(f"{path.parent.name}{i}.npy")
-            member.size = len(codes.getvalue())
-            file.addfile(member, io.BytesIO(codes.getvalue()))
-            label = {"id": f"{path.parent.name}{i}", "text": text, "language_id": "en", "num_tokens": frames}
-            lines.append(json.dumps(label | {"audio_duration": frames / 25}))
-            seconds += frames / 25
-    labels.write_text("\n".join(lines) + "\n")
-    path.write_text(f"{tar} {labels} {len(lines)} {seconds}\n")
-
-
 def published(folder: Path) -> Path:
     """A small model in the published layout, with a codec of the same kind."""
     from stentor.models.base import Family, TaskRequirements
@@ -193,18 +169,27 @@ def less(place: str, source, corpus: Path) -> list[str]:
     changes = []
     if source.type == "conversation":
         changes += shorter(place, source, corpus)
-    inner = source
-    while "source" in type(inner).model_fields:
-        inner = inner.source
-    if inner.type == "jsonl":
-        stand_in(inner.path, corpus)
-    if inner.type == "text" and inner.path is not None:
-        inner.path.parent.mkdir(parents=True, exist_ok=True)
-        inner.path.write_text("one two three\nfour five\none two\nsix\n")
-    if inner.type == "synth" and isinstance(inner.texts, Path) and not inner.texts.exists():
-        inner.texts.write_text("one two three\nfour five\n")
+    changes += inner(place, source, corpus)
     count = [f"{place}.count={RECORDS}"] if "count" in type(source).model_fields else []
     return [*changes, f"{place}.limit={limit}", *count]
+
+
+def inner(place: str, source, corpus: Path) -> list[str]:
+    """Overrides that leave a few records of the sources inside a source; stand-ins for the files that are read."""
+    within = getattr(source, "source", [])
+    if isinstance(within, list):
+        named = {f"{place}.source.{i}": one for i, one in enumerate(within)}
+    else:
+        named = {f"{place}.source": within}
+    changes = [f"{key}.count=40" for key, one in named.items() if "count" in type(one).model_fields]
+    if source.type == "jsonl":
+        stand_in(source.path, corpus)
+    if source.type == "text" and source.path is not None:
+        source.path.parent.mkdir(parents=True, exist_ok=True)
+        source.path.write_text("one two three\nfour five\none two\nsix\n")
+    if source.type == "synth" and isinstance(source.texts, Path) and not source.texts.exists():
+        source.texts.write_text("one two three\nfour five\n")
+    return changes + [change for key, one in named.items() for change in inner(key, one, corpus)]
 
 
 def shorter(place: str, conversation, corpus: Path) -> list[str]:
@@ -215,8 +200,6 @@ def shorter(place: str, conversation, corpus: Path) -> list[str]:
     if conversation.source.type == "corpus":
         stand_in(Path("data/corpus.jsonl"), corpus)
         changes.append(f"{place}.source={{type: jsonl, path: data/corpus.jsonl}}")
-    elif "count" in type(conversation.source).model_fields:
-        changes.append(f"{place}.source.count=40")
     return changes
 
 

@@ -9,9 +9,9 @@ from stentor.cli import main
 from stentor.config.convert import omnivoice
 from stentor.config.document import Mistakes
 from stentor.config.load import load
-from upstream import OMNIVOICE
+from upstream import PRESETS
 
-EMILIA = OMNIVOICE | {
+EMILIA = PRESETS["omnivoice"] | {
     "llm_name_or_path": "Qwen/Qwen3-0.6B",
     **dict.fromkeys(("language_ratio", "use_pinyin_ratio", "instruct_ratio", "only_instruct_ratio"), 0.0),
     "steps": 300000,

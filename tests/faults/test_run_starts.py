@@ -33,6 +33,20 @@ def config(trained, tmp_path):
     return tmp_path / "tiny.yaml"
 
 
+@pytest.fixture
+def refused(config, attempt, tmp_path):
+    """Starts a training that must be refused with these texts and leave every byte of the runs as it was."""
+
+    def run(*arguments, says=(), code=2):
+        before = bytes_of(tmp_path / "runs")
+        found, said = attempt("train", config, *arguments)
+        assert found == code and "Traceback" not in said and all(text in said for text in says), said
+        after = bytes_of(tmp_path / "runs")
+        assert after == before | {k: v for k, v in after.items() if k == "branch/.lock"}
+
+    return run
+
+
 REFUSES = """
 from typing import Literal
 from stentor.extend import Callback, ConfigError
@@ -61,16 +75,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("overrides", "code", "says"), REFUSED, ids=[" ".join(row[0]) for row in REFUSED])
-def test_a_refused_start_changes_nothing(config, attempt, tmp_path, overrides, code, says):
-    before = bytes_of(tmp_path / "runs")
+def test_a_refused_start_changes_nothing(config, refused, here, tmp_path, overrides, code, says):
     (plugin := tmp_path / "refuses_to_start.py").write_text(REFUSES)
-    found, said = attempt(
-        "train", config, KEEP, *overrides, *(["--plugin", plugin] if "refuses" in overrides[0] else [])
-    )
-    assert found == code and "Traceback" not in said, said
-    assert all(text in said for text in says), said
-    assert bytes_of(tmp_path / "runs") == before
-    assert "is finished" in attempt("train", config, KEEP)[1]
+    plugins = ["--plugin", plugin] if "refuses" in overrides[0] else []
+    refused(KEEP, *overrides, *plugins, says=says, code=code)
+    before = bytes_of(tmp_path / "runs")
+    assert "is finished" in here("train", config, KEEP)
     assert bytes_of(tmp_path / "runs") == before
 
 
@@ -89,15 +99,10 @@ def test_what_is_read_after_the_last_step_can_be_changed(config, here, tmp_path)
     assert "use: last" in (tmp_path / "runs" / "run" / "resolved.yaml").read_text()
 
 
-def test_without_checkpoints_a_finished_run_is_not_trained_again(config, attempt, tmp_path):
+def test_without_checkpoints_a_finished_run_is_not_trained_again(config, refused, here, tmp_path):
     shutil.rmtree(tmp_path / "runs" / "run" / "checkpoints")
-    before = bytes_of(tmp_path / "runs")
-    code, said = attempt("train", config, KEEP, "train.steps=8")
-    assert code == 2 and "has no checkpoint to continue from" in said
-    assert bytes_of(tmp_path / "runs") == before
-    here = f"model.init={tmp_path / 'runs' / 'run' / 'export'}"  # what the message advises
-    code, said = attempt("train", config, "name=other", here)
-    assert code == 0, said
+    refused(KEEP, "train.steps=8", says=("has no checkpoint to continue from",))
+    here("train", config, "name=other", f"model.init={tmp_path / 'runs' / 'run' / 'export'}")  # the message advises it
 
 
 def test_parts_with_other_settings_are_in_results_and_card(config, here, tmp_path, rows):
@@ -119,7 +124,7 @@ def test_parts_with_other_settings_are_in_results_and_card(config, here, tmp_pat
     assert [part["from"] for part in parts] == [7, 9] and parts[1]["changed"] == {"train.steps": [8, 9]}
 
 
-def test_a_branch_on_other_data(config, corpus, here, attempt, tmp_path):
+def test_a_branch_on_other_data(config, corpus, here, refused, tmp_path):
     run, branch = tmp_path / "runs" / "run", tmp_path / "runs" / "branch"
     before = bytes_of(run)
     lines = (corpus / "train.jsonl").read_text().splitlines()
@@ -137,19 +142,14 @@ def test_a_branch_on_other_data(config, corpus, here, attempt, tmp_path):
     results = json.loads((branch / "results.json").read_text())
     [part] = results["parts"]
     assert results["steps"] == 10 and part["from"] == 7 and "records removed" in part["records"]
-    assert part["origin"] | {"hash": ""} == {
-        "run": "run",
-        "step": 6,
-        "checkpoint": str(run / "checkpoints" / "step-000006"),
-        "hash": "",
-    }
+    checkpoint = str(run / "checkpoints" / "step-000006")
+    assert part["origin"] | {"hash": ""} == {"run": "run", "step": 6, "checkpoint": checkpoint, "hash": ""}
     card = (branch / "export" / "README.md").read_text()
     assert "* steps 7 to 10: from step 6 of the run run; " in card and str(tmp_path) not in card
     # The same command resumes the branch, and another origin is refused.
     assert "is finished" in here("train", *settings, "--resume-from", run)
-    before = bytes_of(branch)
-    code, said = attempt("train", *settings, "--resume-from", run / "checkpoints" / "step-000002")
-    assert code == 2 and "exists and was started from" in said and bytes_of(branch) == before
+    other = run / "checkpoints" / "step-000002"
+    refused(*settings[1:], "--resume-from", other, says=("exists and was started from",))
 
 
 def test_a_branch_killed_before_its_first_checkpoint_starts_again(config, here, attempt, tmp_path, monkeypatch):
@@ -158,15 +158,8 @@ def test_a_branch_killed_before_its_first_checkpoint_starts_again(config, here, 
     def full(trainer):
         raise OSError("no space")
 
-    settings = [
-        config,
-        KEEP,
-        "name=branch",
-        "optim.lr=1e-4",
-        "--resume-from",
-        tmp_path / "runs" / "run" / "checkpoints",
-    ]
-    settings += ["train.steps=8"]
+    origin = tmp_path / "runs" / "run" / "checkpoints"
+    settings = [config, KEEP, "name=branch", "optim.lr=1e-4", "train.steps=8", "--resume-from", origin]
     with monkeypatch.context() as patch:
         patch.setattr(restore, "save", full)
         assert attempt("train", *settings)[0] == 1
@@ -183,12 +176,9 @@ BAD_ORIGINS = [
 
 
 @pytest.mark.parametrize(("origin", "says", "code"), BAD_ORIGINS)
-def test_other_origins_are_refused(config, attempt, tmp_path, origin, says, code):
+def test_other_origins_are_refused(refused, tmp_path, origin, says, code):
     (tmp_path / "runs/run/checkpoints/step-000002/resume/weights.safetensors").write_bytes(b"short")
-    before = bytes_of(tmp_path / "runs")
-    found, said = attempt("train", config, KEEP, "name=branch", "--resume-from", tmp_path / origin)
-    assert found == code and says in said, said
-    assert {k: v for k, v in bytes_of(tmp_path / "runs").items() if "branch" not in k} == before
+    refused(KEEP, "name=branch", "--resume-from", tmp_path / origin, says=(says,), code=code)
 
 
 REFUSED_BRANCHES = [
@@ -203,19 +193,12 @@ REFUSED_BRANCHES = [
 
 
 @pytest.mark.parametrize(("override", "says"), REFUSED_BRANCHES)
-def test_what_does_not_fit_is_refused_before_anything_is_written(config, attempt, tmp_path, override, says):
-    before = bytes_of(tmp_path / "runs")
-    code, said = attempt(
-        "train", config, "name=branch", *override.split("; "), "--resume-from", tmp_path / "runs" / "run"
-    )
-    assert code == 2 and says in said, said
-    after = bytes_of(tmp_path / "runs")
-    assert after == before | {k: v for k, v in after.items() if k == "branch/.lock"}
+def test_what_does_not_fit_is_refused_before_anything_is_written(refused, tmp_path, override, says):
+    refused("name=branch", *override.split("; "), "--resume-from", tmp_path / "runs" / "run", says=(says,))
 
 
-def test_an_existing_run_is_no_branch(config, here, attempt, tmp_path):
+def test_an_existing_run_is_no_branch(config, here, refused, tmp_path):
     here("train", config, "name=other", "train.steps=2")
-    before = bytes_of(tmp_path / "runs")
-    code, said = attempt("train", config, "name=other", "--resume-from", tmp_path / "runs" / "run")
-    assert code == 2 and "exists and was started without --resume-from" in said
-    assert bytes_of(tmp_path / "runs") == before and len(events(tmp_path / "runs" / "other", "started")) == 1
+    origin = tmp_path / "runs" / "run"
+    refused("name=other", "--resume-from", origin, says=("exists and was started without --resume-from",))
+    assert len(events(tmp_path / "runs" / "other", "started")) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from stentor.commands.train import finish, open_run, trainer_of
 from stentor.config.load import load, resolved, stage_configs
 from stentor.data.batch import Batch
 from stentor.engine import bad_records, checkpoint, state
-from stentor.engine.optim import factor
 from stentor.engine.restore import begin
 from stentor.engine.trainer import Trainer
 from stentor.errors import ConfigError
@@ -78,15 +76,8 @@ def batches(trainer: Trainer) -> Iterator[Batch]:
 
 
 def take_step(trainer: Trainer) -> float:
-    """Step the optimizer with the gradients so far: clipped, at the learning rate of the schedule, with EMA. Returns
-    the norm before clipping; an update that is not finite is skipped, and the norm says so."""
-    lr_factor = factor(trainer.config.schedule, trainer.step, trainer.total_steps) * trainer.plateau.factor
-    trainer.lr = trainer.config.optim.lr * lr_factor
-    norm = trainer.backend.optimizer_step(lr_factor, lambda: None)
+    """Step the optimizer with the gradients so far; see `Trainer.step_optimizer`. Returns the norm before clipping; if
+    it is not finite, the update was skipped. Raises StentorError after `train.max_skipped` skipped updates in a row."""
+    norm = trainer.step_optimizer([])
     trainer.progress.step += 1
-    if not math.isfinite(norm):
-        trainer.event("skipped_step", step=trainer.step)
-        trainer.say(f"Step {trainer.step}: a gradient was not finite; the update was skipped.")
-    elif trainer.ema is not None:
-        trainer.ema.update(trainer.step)
     return norm

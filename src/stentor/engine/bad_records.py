@@ -53,13 +53,15 @@ def report_skipped_step(trainer: Trainer, losses: Sequence[MicroBatchLoss]) -> N
     if not ids:  # a gradient of any of them
         ids = sorted({name for part in gather([name for loss in losses for name in loss.ids]) for name in part})
     trainer.event("skipped_step", step=trainer.step, ids=ids)
+    named = f"{', '.join(ids[:8])}{' ...' if len(ids) > 8 else ''}"  # empty in a loop of the user's own
     trainer.say(
-        f"Step {trainer.step}: the loss or a gradient was not finite; the update was skipped. "
-        f"Records: {', '.join(ids[:8])}{' ...' if len(ids) > 8 else ''}."
+        f"Step {trainer.step}: the loss or a gradient was not finite; the update was skipped."
+        + (f" Records: {named}." if named else "")
     )
     if trainer.progress.skipped > trainer.train.max_skipped:
+        records = f", records {named}" if named else ""
         raise StentorError(
             f"{trainer.progress.skipped} steps in a row had a loss or gradient that was not finite (the last at step "
-            f"{trainer.step}, records {', '.join(ids[:8])}). Lower `optim.lr`, set `train.clip`, or look at "
+            f"{trainer.step}{records}). Lower `optim.lr`, set `train.clip`, or look at "
             "these records; then run the same command again to resume from the last checkpoint."
         )

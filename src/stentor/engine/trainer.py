@@ -317,17 +317,24 @@ class Trainer:
         return MicroBatchLoss(ids, {t: sums[t].detach() * float(not is_empty) for t in self.losses})
 
     def _optimizer_step(self, losses: Sequence[MicroBatchLoss], totals: StepTotals) -> None:
+        norm = self.step_optimizer(losses)
+        if math.isfinite(norm):
+            self.meter.add_step(losses, totals, norm)
+
+    def step_optimizer(self, losses: Sequence[MicroBatchLoss]) -> float:
+        """Step with the gradients so far: clipped, at the learning rate of the schedule, with EMA. Returns the norm
+        before clipping. An update that is not finite is skipped and counted, with the records of `losses`."""
         lr_factor = factor(self.config.schedule, self.step, self.total_steps) * self.plateau.factor
         self.lr = self.config.optim.lr * lr_factor
         self.writer.wait_for_copy()
         norm = self.backend.optimizer_step(lr_factor, lambda: self._call("before_optimizer"))
         if not math.isfinite(norm):
             bad_records.report_skipped_step(self, losses)
-            return
+            return norm
         self.progress.skipped = 0
         if self.ema is not None:
             self.ema.update(self.step)
-        self.meter.add_step(losses, totals, norm)
+        return norm
 
     def seed_micro_batch(self, index: int) -> None:
         """Seed torch and numpy (transformers uses both) for the micro-batch with this number in the run, so that

@@ -11,6 +11,7 @@ from stentor.engine.muon import Muon, orthogonalised
 from stentor.engine.optim import Plateau, build, factor, load_optimizer_state, optimizer_state
 from stentor.engine.section import Optim, ParameterGroup, Schedule
 from stentor.engine.sharding import own_shards
+from stentor.engine.steering import Watched
 from stentor.engine.tensor_files import StoredTensors, save_shards
 from stentor.errors import ConfigError
 
@@ -278,7 +279,7 @@ def test_plateau_lets_some_evaluations_pass():
     plateau = Plateau(Schedule(type="plateau", patience=2, gamma=0.5, min_ratio=0.2))
     factors = []
     for value in (0.9, 0.8, 0.85, 0.8, 0.81, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7):
-        plateau.see(value, "min")
+        plateau.see(value, Watched("dev", "wer", "min").improves(value, plateau.best))
         factors.append(plateau.factor)
     assert factors == [1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.2, 0.2, 0.2]
 
@@ -286,7 +287,7 @@ def test_plateau_lets_some_evaluations_pass():
 def test_plateau_where_higher_is_better_and_past_a_metric_that_is_not_a_number():
     plateau = Plateau(Schedule(type="plateau", patience=1, gamma=0.5))
     for value in (math.nan, 0.5, 0.6, 0.7):
-        plateau.see(value, "max")
+        plateau.see(value, Watched("dev", "f1", "max").improves(value, plateau.best))
     assert (plateau.best, plateau.bad, plateau.factor) == (0.7, 0, 1.0)
 
 

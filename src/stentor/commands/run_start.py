@@ -45,17 +45,17 @@ class Start:
         changed: list[list[Change] | None] = [None] * len(stages)
         if resolved.exists() and len(before := _stages_of(resolved.read_text(encoding="utf-8"))) == len(stages):
             changed = [changes(*pair) for pair in zip(before, stages)]
-        for number, found in enumerate(changed[:-1], 1):
+        for number, differences in enumerate(changed[:-1], 1):
             later = folder / "stages" / str(number + 1) if number + 1 < len(stages) else folder
-            effective = affecting_weights(found or [])
+            effective = affecting_weights(differences or [])
             if effective and checkpoint.existing(later / "checkpoints"):
                 raise ConfigError(
                     f"{folder}: settings of stage {number} have changed ({listed(effective)}), but stage {number + 1} "
                     "has already started from its result. Restore them, or choose another `name`."
                 )
         origin = None if resume_from is None else find_origin(resume_from, folder, stages)
-        own = checkpoint.existing(folder / "checkpoints")[:1] if recorded_origin(folder) else []
-        base = next(iter([origin.folder] if origin else own), None)
+        newest = checkpoint.existing(folder / "checkpoints")[:1] if recorded_origin(folder) else []
+        base = next(iter([origin.folder] if origin else newest), None)
         return cls(not resolved.exists() and origin is None, changed, origin, base / "export" if base else None)
 
     def is_finished(self, number: int, folder: Path, say: Callable[[str], None]) -> bool:
@@ -63,8 +63,8 @@ class Start:
         a damaged one and ConfigError for other settings if there is no checkpoint to continue from."""
         if not (folder / RESULTS).exists():
             return False
-        problem, found = damage(folder), self.changed[number - 1]
-        if problem is None and found == []:
+        problem, differences = damage(folder), self.changed[number - 1]
+        if problem is None and differences == []:
             return True
         if checkpoint.existing(folder / "checkpoints"):
             if problem:
@@ -76,7 +76,7 @@ class Start:
                 f"from. Put it back from a copy; or, to train again, delete {folder / RESULTS} or choose another "
                 "`name`."
             )
-        what = listed(found) if found else "its stages"
+        what = listed(differences) if differences else "its stages"
         raise ConfigError(
             f"The run {folder} is finished, its settings have changed ({what}), and it has no checkpoint to continue "
             f"from. Choose another `name`, with `model.init: {folder / 'export'}` to start from its weights."
@@ -110,7 +110,7 @@ def check_run_format(folder: Path) -> None:
         refuse_newer(file, _object(file), RUN_FORMAT)
 
 
-def find_origin(given: Path, folder: Path, stages: Sequence[Config]) -> Origin | None:
+def find_origin(asked: Path, folder: Path, stages: Sequence[Config]) -> Origin | None:
     """Return the checkpoint that `--resume-from` names for the run `folder`; None if this run has already started from
     it. Raises ConfigError for anything but a checkpoint of another run, and DataError for a damaged one."""
     if len(stages) > 1:
@@ -118,10 +118,10 @@ def find_origin(given: Path, folder: Path, stages: Sequence[Config]) -> Origin |
             "--resume-from continues one training, and this run file has `stages`: give the remaining stage a run file "
             "of its own, without `stages`."
         )
-    place = given.expanduser().resolve()
+    place = asked.expanduser().resolve()
     if place.is_relative_to(folder.resolve()):
         raise ConfigError(
-            f"{given} is in the run folder {folder} itself. To resume this run, leave --resume-from out; to branch "
+            f"{asked} is in the run folder {folder} itself. To resume this run, leave --resume-from out; to branch "
             "from it, choose another `name`."
         )
     if (folder / RESULTS).exists() or checkpoint.existing(folder / "checkpoints"):
@@ -130,7 +130,7 @@ def find_origin(given: Path, folder: Path, stages: Sequence[Config]) -> Origin |
             return None
         begun = f"from {recorded['checkpoint']}" if recorded else "without --resume-from"
         raise ConfigError(
-            f"The run {folder} exists and was started {begun}. Choose another `name` to start from {given}; to resume "
+            f"The run {folder} exists and was started {begun}. Choose another `name` to start from {asked}; to resume "
             "this run, leave --resume-from out."
         )
     source = find_checkpoint(place)

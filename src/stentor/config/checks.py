@@ -45,13 +45,12 @@ def _callbacks(config: Config) -> None:
 def _model(config: Config) -> None:
     """Loss terms, sizes, windows, adapters, frozen parts and parameter groups, on a model without weights."""
     bundle = skeleton(config.model, config.task.requirements(losses_of(config)))
-    if bundle is not None:
-        config.task.check_processor(bundle.processor)
-        if dict(config.model).get("codec") is None:  # which would say how many codebooks there are
-            expanded(losses_of(config), bundle.codebooks, bundle.traits.loss_parts)
-        for callback in config.callbacks:
-            callback.check_model(bundle.model)
-        choose_groups(config.optim, [n for n, p in bundle.model.named_parameters() if p.requires_grad])
+    config.task.check_processor(bundle.processor)
+    if dict(config.model).get("codec") is None:  # which would say how many codebooks there are
+        expanded(losses_of(config), bundle.codebooks, bundle.traits.loss_parts)
+    for callback in config.callbacks:
+        callback.check_model(bundle.model)
+    choose_groups(config.optim, [n for n, p in bundle.model.named_parameters() if p.requires_grad])
 
 
 SECTIONS: tuple[Callable[[Config], None], ...] = (_length, _metrics, _callbacks, interpolate.check_section)

@@ -126,10 +126,8 @@ class Plateau:
         self.bad = 0
         self.factor = 1.0
 
-    def see(self, value: float, mode: str) -> None:
-        better = math.isfinite(value) and (
-            self.best is None or (value < self.best if mode == "min" else value > self.best)
-        )
+    def see(self, value: float, better: bool) -> None:
+        """Take the value of an evaluation, and whether it is better than `best`."""
         self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
         if self.bad > self.config.patience:
             self.factor, self.bad = max(self.config.min_ratio, self.factor * self.config.gamma), 0

@@ -50,7 +50,7 @@ class Origin:
 class Restored:
     """The checkpoint that a trainer was restored from: of its own run, or of another one."""
 
-    own: Path | None
+    resumed: Path | None
     origin: Origin | None
     initial: dict[str, Tensor] | None
     """Weights from before the first step, if `begin` has to store them."""
@@ -61,19 +61,19 @@ class Restored:
 def restore(trainer: Trainer, origin: Origin | None = None) -> None:
     """Load the newest undamaged checkpoint of the run or, if it has none, that of `origin`. Nothing is written. Called
     on all ranks. Raises what `load` raises."""
-    own = latest_checkpoint(trainer)
-    origin = None if own else origin
-    folder = origin.folder if origin else own
+    resumed = latest_checkpoint(trainer)
+    origin = None if resumed else origin
+    folder = origin.folder if origin else resumed
     if origin and trainer.train.interpolate is not None and not _start_of(origin).is_dir():
         raise ConfigError(
             f"train.interpolate needs the weights from before the first step, and the run {origin.run} has not stored "
             "them, because it was started without this setting: leave it out."
         )
-    trainer.restored = Restored(own, origin, None if origin else interpolate.initial_weights(trainer))
+    trainer.restored = Restored(resumed, origin, None if origin else interpolate.initial_weights(trainer))
     if folder is not None:
         load(trainer, folder, origin)
     # Without a checkpoint there are rows of a run that was killed before its first one.
-    trainer.logger.forget_after(-1 if own is None else trainer.step)
+    trainer.logger.forget_after(-1 if resumed is None else trainer.step)
 
 
 def begin(trainer: Trainer) -> None:
@@ -85,8 +85,8 @@ def begin(trainer: Trainer) -> None:
     restored.begun = True
     trainer.logger.begin()
     if trainer.main:
-        if restored.own is not None:
-            checkpoint.set_aside_after(restored.own)
+        if restored.resumed is not None:
+            checkpoint.set_aside_after(restored.resumed)
         if restored.origin is not None and trainer.train.interpolate is not None:
             target = trainer.checkpoints / interpolate.START
             shutil.copytree(_start_of(restored.origin), target, copy_function=checkpoint.link_file, dirs_exist_ok=True)
@@ -122,7 +122,7 @@ def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> None:
     another model or, without `origin`, to other data, and if settings have changed and no step is left."""
     resume = folder / "resume"
     state = _read_state(folder)
-    found = changed_settings(trainer, folder)
+    differences = changed_settings(trainer, folder)
     same_data = state.fingerprint == trainer.fingerprint
     if not same_data and origin is None:
         raise ConfigError(
@@ -130,19 +130,19 @@ def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> None:
             f"valid. Restore the data settings, or branch: another `name` with `--resume-from {folder}` and more than "
             f"{state.progress.step} steps continues with the optimizer on the new data."
         )
-    _load_weights(trainer, folder, found)
-    _check_optimizer(trainer, folder, state.optim, found)
+    _load_weights(trainer, folder, differences)
+    _check_optimizer(trainer, folder, state.optim, differences)
     trainer.backend.load_optimizer_state(StoredTensors.of(resume, "optimizer"), state.optimizer)
     if trainer.ema is not None:  # a new average starts with the current weights
         trainer.ema.load(ema.exported_weights(folder))
     if origin is not None:
-        _start_branch(state, trainer, found, same_data)
-    _restore(trainer, state, found, same_data)
+        _start_branch(state, trainer, differences, same_data)
+    _restore(trainer, state, differences, same_data)
     if same_data:
         _warn_of_changed_audio(trainer, state.audio)
     if trainer.step >= trainer.total_steps:
-        _refuse_changes(trainer, folder, origin, affecting_weights(found))
-    _describe(trainer, folder, origin, found, same_data)
+        _refuse_changes(trainer, folder, origin, affecting_weights(differences))
+    _describe(trainer, folder, origin, differences, same_data)
 
 
 def _refuse_changes(trainer: Trainer, folder: Path, origin: Origin | None, changed: Sequence[Change]) -> None:
@@ -172,12 +172,12 @@ def _read_state(folder: Path) -> TrainState:
         ) from None
 
 
-def _load_weights(trainer: Trainer, folder: Path, found: Sequence[Change]) -> None:
+def _load_weights(trainer: Trainer, folder: Path, differences: Sequence[Change]) -> None:
     model, weights = trainer.bundle.model, StoredTensors.of(folder / "resume", "weights")
     here = ema.trained_tensors(model)
     missing, extra = sorted(here.keys() - set(weights)), sorted(set(weights) - here.keys())
     shapes = [n for n in here if n in weights and weights.shape(n) != here[n].shape]
-    parts = [str(change) for change in found if change.key == "model.type"]
+    parts = [str(change) for change in differences if change.key == "model.type"]
     parts += [f"{len(missing)} trained tensors are not in it, such as {missing[0]}"] if missing else []
     parts += [f"{len(extra)} of its tensors are not trained here, such as {extra[0]}"] if extra else []
     parts += [f"{n} is {list(weights.shape(n))} there and {list(here[n].shape)} here" for n in shapes[:1]]
@@ -189,11 +189,11 @@ def _load_weights(trainer: Trainer, folder: Path, found: Sequence[Change]) -> No
     ema.read_weights(model, weights)
 
 
-def _check_optimizer(trainer: Trainer, folder: Path, before: str, found: Sequence[Change]) -> None:
+def _check_optimizer(trainer: Trainer, folder: Path, before: str, differences: Sequence[Change]) -> None:
     """Raise ConfigError when the optimizer needs another state than the checkpoint has."""
     now = trainer.config.optim.type
     needs = {"adam": "amsgrad", "adamw": "amsgrad", "rmsprop": "momentum"}.get(now)
-    more = [c for c in found if c.key == f"optim.{needs}" and c.now and not c.before]
+    more = [c for c in differences if c.key == f"optim.{needs}" and c.now and not c.before]
     if before == now and not more:
         return
     what = f"optim.type {before}, not {now}" if before != now else f"another optimizer ({more[0]})"
@@ -203,9 +203,9 @@ def _check_optimizer(trainer: Trainer, folder: Path, before: str, found: Sequenc
     )
 
 
-def _start_branch(state: TrainState, trainer: Trainer, found: Sequence[Change], same_data: bool) -> None:
+def _start_branch(state: TrainState, trainer: Trainer, differences: Sequence[Change], same_data: bool) -> None:
     """Leave out of the state of another run what does not hold for the branch."""
-    if any(change.key.startswith(("data.eval", "task.", "callbacks.")) for change in found):
+    if any(change.key.startswith(("data.eval", "task.", "callbacks.")) for change in differences):
         state.progress.best, state.progress.evaluated, state.callbacks = [], 0, {}
         state.plateau[:2] = None, 0
     if same_data:
@@ -218,7 +218,7 @@ def _start_branch(state: TrainState, trainer: Trainer, found: Sequence[Change], 
     state.lanes = [[shard, [-(-(first - shard) // shards), progress.epoch + 1]] for shard in range(shards)]
 
 
-def _restore(trainer: Trainer, state: TrainState, found: Sequence[Change], same_data: bool) -> None:
+def _restore(trainer: Trainer, state: TrainState, differences: Sequence[Change], same_data: bool) -> None:
     trainer.progress = state.progress
     if isinstance(trainer.batch_sampler, ShardedStream):
         trainer.batch_sampler.resume_at(state.lanes)
@@ -232,7 +232,7 @@ def _restore(trainer: Trainer, state: TrainState, found: Sequence[Change], same_
     for number, callback in enumerate(trainer.callbacks):
         if (callback_state := state.callbacks.get(f"{number}-{callback.type}")) is not None:
             callback.load_state_dict(callback_state)
-    if not any(change.key == "train.accumulate" for change in found):
+    if not any(change.key == "train.accumulate" for change in differences):
         _keep_step_size(trainer, state.batches_per_step)
 
 
@@ -262,14 +262,16 @@ def _keep_step_size(trainer: Trainer, before: int) -> None:
         )
 
 
-def _describe(trainer: Trainer, folder: Path, origin: Origin | None, found: Sequence[Change], same_data: bool) -> None:
+def _describe(
+    trainer: Trainer, folder: Path, origin: Origin | None, differences: Sequence[Change], same_data: bool
+) -> None:
     """Say what is continued and what has changed, and record it as a part of the training."""
     where = folder.name if origin is None else f"{folder}, a branch of the run {origin.run}"
     trainer.say(f"Resuming from step {trainer.step} of {trainer.total_steps} ({where}).")
     part: dict[str, Any] = {"from": trainer.step + 1}
     if origin is not None:
         part["origin"] = origin.as_dict()
-    if effective := affecting_weights(found):
+    if effective := affecting_weights(differences):
         trainer.say(f"Changed settings from step {trainer.step + 1} on: {listed(effective)}.")
         part["changed"] = {c.key: [c.before, c.now] for c in effective}
     if not same_data:

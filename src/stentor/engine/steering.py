@@ -94,22 +94,22 @@ class Steering:
         if metric is None:
             _check_mode(where, self.best.name, self.best.mode, mode)
             return self.best
-        name, _, wanted = metric.rpartition("/")
+        name, _, measure = metric.rpartition("/")
         if name not in self.sets:
             near = _nearest(name, self.sets) if name else self.sets[0]
             raise ConfigError(
                 f"{where}: '{metric}' is not SET/METRIC with a set of data.eval ({', '.join(self.sets)}), each of "
-                f"which logs {', '.join(self.metrics)}; did you mean {near}/{_nearest(wanted, self.metrics)}?"
+                f"which logs {', '.join(self.metrics)}; did you mean {near}/{_nearest(measure, self.metrics)}?"
             )
-        direction = self._direction(where, name, wanted)
+        direction = self._direction(where, name, measure)
         if direction is None and mode is None:
             key = _mode_key(where).rpartition(".")[2]
             raise ConfigError(
-                f"{_mode_key(where)}: '{wanted}' declares no direction; add `{key}: min` (lower is better) or `{key}: "
+                f"{_mode_key(where)}: '{measure}' declares no direction; add `{key}: min` (lower is better) or `{key}: "
                 f"max`. Metrics of {name} with a direction: {', '.join(m for m, d in self.metrics.items() if d)}."
             )
         _check_mode(where, metric, direction, mode)
-        return Watched(name, wanted, mode or direction or "min")
+        return Watched(name, measure, mode or direction or "min")
 
     def _direction(self, where: str, name: str, metric: str) -> Direction | None:
         """Return the direction of a metric; None for one without, or one that the `score` of a plug-in may give."""
@@ -135,7 +135,8 @@ def steer(trainer: Trainer, row: Mapping[str, float]) -> None:
     if before["plateau"] != watched["plateau"]:
         trainer.plateau.best, trainer.plateau.bad = None, 0
     if plateau is not None:
-        trainer.plateau.see(plateau.value(row), plateau.mode)
+        value = plateau.value(row)
+        trainer.plateau.see(value, plateau.improves(value, trainer.plateau.best))
     earlier = [b for b in progress.best if b["step"] != trainer.step]
     ranked = [*earlier, {"step": trainer.step, "value": best.value(row)}]
     sign = 1 if best.mode == "min" else -1

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stentor.errors import ConfigError
+from stentor.models.pretrained.load import NotAtHand
 from stentor.section import Section
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ LEFT_OUT = ("init", "codec", "quantize", "store")
 """Keys of families, and of their sections, that need weights or audio, or write files."""
 
 
-def skeleton(family: Family, requirements: TaskRequirements) -> Bundle | None:
-    """The model of a family without weights; None where it cannot be built without them. Raises `NotAtHand` when a
-    config or a tokenizer of a base cannot be had, and ConfigError for settings that do not fit."""
+def skeleton(family: Family, requirements: TaskRequirements) -> Bundle:
+    """The model of a family without weights. Raises `NotAtHand` when a config or a tokenizer of a base cannot be had or
+    the model computes with its weights while it is built, and ConfigError for settings that do not fit."""
     import torch
 
     parts = {key: _bare(part) for key, part in family if isinstance(part, Section)}
@@ -38,8 +39,8 @@ def skeleton(family: Family, requirements: TaskRequirements) -> Bundle | None:
             return bare.build(requirements)
     except ConfigError:
         raise
-    except Exception:  # a model that computes with its weights while it is built
-        return None
+    except Exception as error:
+        raise NotAtHand(f"model: it is not built without its weights ({type(error).__name__}: {error}).") from error
 
 
 def _bare(section: _Part) -> _Part:

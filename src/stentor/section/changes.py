@@ -35,22 +35,22 @@ def changes(before: Mapping[str, Any], now: Section) -> list[Change]:
     except ValidationError:  # it needs a plug-in that is not loaded, or has keys of another version
         earlier = before
     old, new = (dict(_leaves(config, "", None)) for config in (earlier, now))
-    found = []
+    differences = []
     for key in dict.fromkeys([*old, *new]):
         (was, effect_before), (value, effect) = old.get(key, (None, None)), new.get(key, (None, None))
         if was != value and "none" not in (effect, effect_before):
-            found.append(Change(key, was, value, effect if key in new else effect_before))
-    return found
+            differences.append(Change(key, was, value, effect if key in new else effect_before))
+    return differences
 
 
-def affecting_weights(found: Sequence[Change]) -> list[Change]:
-    return [change for change in found if change.effect is None]
+def affecting_weights(differences: Sequence[Change]) -> list[Change]:
+    return [change for change in differences if change.effect is None]
 
 
-def listed(found: Sequence[Change]) -> str:
+def listed(differences: Sequence[Change]) -> str:
     """Return changes as part of a sentence, the first `SHOWN` of them."""
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return "; ".join(map(str, found[:SHOWN])) + more
+    more = f"; and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
+    return "; ".join(map(str, differences[:SHOWN])) + more
 
 
 def _leaves(value: Any, key: str, effect: Effect | None) -> Iterator[tuple[str, tuple[Any, Effect | None]]]:

@@ -76,9 +76,9 @@ class Corpus(Source):
             raise MissingData(f"{self._place(folder)}: {error} {self._advice()}", error.path)
         try:
             if reader:
-                given = {"split": self.split, "empty": self.empty}
+                settings = {"split": self.split, "empty": self.empty}
                 taken = inspect.signature(reader).parameters
-                return reader(folder, **{k: v for k, v in given.items() if k in taken} | self.options)
+                return reader(folder, **{k: v for k, v in settings.items() if k in taken} | self.options)
             assert function is not None
             if row.extra:
                 require(row.extra, f"The corpus {self.name}")
@@ -254,6 +254,6 @@ def _in_one_file(cut: Cut | UnusableRecord) -> Cut | UnusableRecord:
     custom = dict(cut.custom or {})
     if len(channels) < len(source.channels):
         custom["channel"] = source.channels.index(min(channels))
-    whole = recording_of(cut.recording.id, cut.recording.duration, [AudioSource("file", [0], source.source)])
-    fields = {"supervisions": cut.supervisions, "recording": whole, "custom": custom or None}
+    recording = recording_of(cut.recording.id, cut.recording.duration, [AudioSource("file", [0], source.source)])
+    fields = {"supervisions": cut.supervisions, "recording": recording, "custom": custom or None}
     return MonoCut(cut.id, cut.start, cut.duration, channel=0, **fields)

@@ -58,7 +58,7 @@ class Layout:
         files = {split: sorted(home.glob(pattern)) for split, pattern in self.splits.items()}
         if self.otherwise and not any(files.values()):
             files["all"] = sorted(home.glob(self.otherwise))
-        parts: Parts = {split: partial(self._records, found, folder, empty) for split, found in files.items() if found}
+        parts: Parts = {split: partial(self._records, f, folder, empty) for split, f in files.items() if f}
         if not parts:
             looked = ", ".join(self.splits.values())
             raise DataError(f"there is no annotation in {home} (looked for {looked})")

@@ -158,15 +158,15 @@ class _Fixing:
     def __call__(self, recordings: RecordingSet, supervisions: SupervisionSet) -> tuple[RecordingSet, SupervisionSet]:
         from lhotse import SupervisionSet, fix_manifests
 
-        heard = {s.recording_id for s in supervisions}
+        annotated = {s.recording_id for s in supervisions}
         there = {r.id for r in recordings}
-        silent = [r for r in recordings if r.id not in heard]
-        if there & heard:
+        silent = [r for r in recordings if r.id not in annotated]
+        if there & annotated:
             fixed = fix_manifests(recordings, supervisions)
         else:
             fixed = _set_of([]), SupervisionSet.from_segments([])
         self.known |= there
-        self.removed.append((fixed[0], silent, heard - there))
+        self.removed.append((fixed[0], silent, annotated - there))
         return fixed
 
     def assign(self, parts: list[Part]) -> None:
@@ -226,11 +226,11 @@ def _warnings(name: str) -> Iterator[None]:
         yield
     finally:
         root.removeHandler(handler)
-        said = [r.getMessage() for r in handler.buffer if r.name == "root"]
-        said = list(dict.fromkeys(m for m in said if "no corresponding" not in m))
-        if said:
-            more = f" (and {len(said) - SHOWN} more)" if len(said) > SHOWN else ""
-            log.warning("lhotse's %s: %s%s", name, " ".join(said[:SHOWN]), more)
+        messages = [r.getMessage() for r in handler.buffer if r.name == "root"]
+        messages = list(dict.fromkeys(m for m in messages if "no corresponding" not in m))
+        if messages:
+            more = f" (and {len(messages) - SHOWN} more)" if len(messages) > SHOWN else ""
+            log.warning("lhotse's %s: %s%s", name, " ".join(messages[:SHOWN]), more)
 
 
 def _detail(error: Exception) -> str:

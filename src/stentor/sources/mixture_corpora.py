@@ -30,17 +30,17 @@ def librimix(
     0. Raises `ConfigError` and `DataError`."""
     if mix not in MIXTURES:
         raise ConfigError(f"The option `mix` of the librimix corpus is one of {', '.join(MIXTURES)}, got {mix}.")
-    wanted = {0: f"Libri{n_src or '?'}Mix", 1: f"wav{rate or '*'}", 2: mode or "m??"}
-    splits = sorted(p.parent for p in folder.glob(f"**/{mix}") if p.is_dir() and _fits(p, wanted.values()))
+    patterns = {0: f"Libri{n_src or '?'}Mix", 1: f"wav{rate or '*'}", 2: mode or "m??"}
+    splits = sorted(p.parent for p in folder.glob(f"**/{mix}") if p.is_dir() and _fits(p, patterns.values()))
     roots = sorted({split.parent for split in splits})
     if len(roots) != 1:
         several = "there are " + ", ".join(map(str, roots)) + ": choose one with `options: {n_src, rate, mode}`"
-        raise DataError(several if roots else f"there is no {'/'.join(wanted.values())}/SPLIT/{mix} in {folder}")
+        raise DataError(several if roots else f"there is no {'/'.join(patterns.values())}/SPLIT/{mix} in {folder}")
     return {split.name: partial(_mixtures, split, mix) for split in splits}
 
 
-def _fits(folder: Path, wanted: Any) -> bool:
-    return all(Path(part).match(pattern) for part, pattern in zip(folder.parts[-5:-2], wanted))
+def _fits(folder: Path, patterns: Any) -> bool:
+    return all(Path(part).match(pattern) for part, pattern in zip(folder.parts[-5:-2], patterns))
 
 
 def _mixtures(split: Path, mix: str) -> Iterator[Cut | UnusableRecord]:
@@ -91,26 +91,26 @@ def libriheavy_mix(
     """The parts of LibriheavyMix by name, such as `dev_2spk`, from its manifests of lhotse cuts; audio is found by the
     name of its file. A part `small` in a folder of that name (`small/2spk/lsheavymix_cuts_dev_2spk.jsonl.gz`) is
     `small_2spk`. `dataset_parts` and `speaker_counts` select. Raises `DataError`."""
-    found: dict[str, tuple[int, Path]] = {}
-    wanted = [dataset_parts] if isinstance(dataset_parts, str) else dataset_parts
+    manifests: dict[str, tuple[int, Path]] = {}
+    asked_parts = [dataset_parts] if isinstance(dataset_parts, str) else dataset_parts
     counts = [speaker_counts] if isinstance(speaker_counts, int) else speaker_counts
     for file in sorted(folder.glob("**/lsheavymix_cuts_*.jsonl.gz")):
         if (match := CUTS.fullmatch(file.name)) is None or match["variant"] not in VARIANTS:
             continue
         above = file.parent.parent.name if file.parent.name == f"{match['speakers']}spk" else ""
         part = above if above in ("small", "medium", "large", "dev", "test") else match["part"].removeprefix("train_")
-        if (wanted and part not in wanted) or (counts and int(match["speakers"]) not in counts):
+        if (asked_parts and part not in asked_parts) or (counts and int(match["speakers"]) not in counts):
             continue
         best = (VARIANTS.index(match["variant"]), file)
         name = f"{part}_{match['speakers']}spk"
-        found[name] = min(found.get(name, best), best)
-    if not found:
+        manifests[name] = min(manifests.get(name, best), best)
+    if not manifests:
         raise DataError(f"there is no lsheavymix_cuts_PART_NUMBERspk*.jsonl.gz in {folder} that the options select")
     audio: dict[str, list[Path]] = {}
     for path in folder.glob("**/*"):
         if path.suffix in (".flac", ".wav"):
             audio.setdefault(path.name, []).append(path)
-    return {name: partial(_heavy, file, audio) for name, (_, file) in sorted(found.items())}
+    return {name: partial(_heavy, file, audio) for name, (_, file) in sorted(manifests.items())}
 
 
 def _heavy(manifest: Path, audio: dict[str, list[Path]]) -> Iterator[Cut | UnusableRecord]:

@@ -47,14 +47,14 @@ class Table:
     def __call__(self, folder: Path) -> Parts:
         """The parts that are there. Raises `DataError` when there is no table."""
         for pattern in self.files:
-            found: dict[str, list[tuple[Path, dict[str, str]]]] = {}
+            tables_of: dict[str, list[tuple[Path, dict[str, str]]]] = {}
             for file in sorted(folder.glob(pattern)):
                 if match := re.search(self.path, file.as_posix()):
                     groups = match.groupdict()
                     part = "/".join(groups[key] for key in ("language", "split") if key in groups)
-                    found.setdefault(part or "all", []).append((file, groups))
-            if found:
-                return {part: partial(self._records, tables) for part, tables in found.items()}
+                    tables_of.setdefault(part or "all", []).append((file, groups))
+            if tables_of:
+                return {part: partial(self._records, tables) for part, tables in tables_of.items()}
         raise DataError(f"there are no texts in {folder} (looked for {', '.join(self.files)})")
 
     def _records(self, tables: list[tuple[Path, dict[str, str]]]) -> Iterator[Cut | UnusableRecord]:

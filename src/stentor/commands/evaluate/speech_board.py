@@ -35,11 +35,13 @@ class Copies:
         root = self._repository(hub, files, kind)
         path = next((root / name for name in names if (root / name).exists()), None)
         if path is None:
-            wanted = " or ".join(names)
-            reason = f"{hub} on the Hub has no {wanted}: it has changed; give --copies with a folder that has it."
+            needed = " or ".join(names)
+            reason = f"{hub} on the Hub has no {needed}: it has changed; give --copies with a folder that has it."
             if self.folder is not None:
                 command = f"stentor evaluate --board {self.board.name} --copies {self.folder} --fetch"
-                reason = f"{root} has no {wanted}: run `{command}` where there is a network, and copy the folder here."
+                reason = (
+                    f"{root} has no {needed}: run `{command}` where there is a network, and copy the folder here."
+                )
             raise MissingData(f"--board {self.board.name}: {reason}", root / names[0])
         return path
 
@@ -106,9 +108,9 @@ def conditions(options: EvaluateOptions, scores: Mapping[str, Score], items: int
         for name, title in board.reports.items()
         if name in scores
     }
-    own = board.recognizers.values() if options.recognizer is None else ()
-    given = [spec for spec in (options.recognizer, options.embedder) if spec is not None]
-    judges = [*given, *(judge.name for judge in (*own, *own_judges(board, options)))]
+    used = board.recognizers.values() if options.recognizer is None else ()
+    replacements = [spec for spec in (options.recognizer, options.embedder) if spec is not None]
+    judges = [*replacements, *(judge.name for judge in (*used, *own_judges(board, options)))]
     facts = {"name": board.name, "title": board.title, "hub": board.hub, "normalizer": options.normalizer}
     return {**facts, "judges": judges, "reports": reports, "differs": differs}
 

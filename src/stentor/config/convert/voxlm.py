@@ -167,27 +167,27 @@ def _lora(job: Conversion) -> None:
         job.put("model.dtype", "bfloat16")  # of what is frozen, as VoxLM loads its language model on a GPU
 
 
-def _targets(job: Conversion, given: Node | None, key: str) -> Node | None:
+def _targets(job: Conversion, modules: Node | None, key: str) -> Node | None:
     """The adapted layers, by the names that they have in this language model. None: the usual ones."""
     kind = _kind(job.made("model.llm.from"))
     renamed = next((names for pattern, names in _RENAMED.items() if re.search(rf"(?<![a-z])({pattern})", kind)), {})
-    if given is None or given.value is None:
-        given = node_of(list(_PROJECTIONS), job.place) if renamed else None
-    if given is None:
+    if modules is None or modules.value is None:
+        modules = node_of(list(_PROJECTIONS), job.place) if renamed else None
+    if modules is None:
         return None
-    names = [str(name.value) for name in job.items_of(given, key, " of module names")]
+    names = [str(name.value) for name in job.items_of(modules, key, " of module names")]
     fitting = list(dict.fromkeys(renamed.get(name, name) for name in names))
     if fitting != names:
         layers = f"{', '.join(fitting)}, as {job.made('model.llm.from')} names them"
         job.notes.append(f"LoRA is on the layers {layers}; VoxLM looks for {', '.join(names)}.")
-    return job.lora_globs(node_of(fitting, given.place), key)
+    return job.lora_globs(node_of(fitting, modules.place), key)
 
 
 def _kind(model: str) -> str:
     """Return the `model_type` of a folder, otherwise the name, in lower case."""
     file = Path(model) / "config.json"
-    found = re.search(r'"model_type": *"(.*?)"', file.read_text(encoding="utf-8")) if file.is_file() else None
-    return (found[1] if found else model).lower()
+    match = re.search(r'"model_type": *"(.*?)"', file.read_text(encoding="utf-8")) if file.is_file() else None
+    return (match[1] if match else model).lower()
 
 
 def _data(job: Conversion, positions: float) -> list[str]:

@@ -191,13 +191,13 @@ def _optimizer(job: Conversion) -> None:
 
 def _length(job: Conversion) -> None:
     """Length, precision, device and clipping of the training."""
-    steps, clip, whole, half = map(job.take, ("max-steps", "max-grad-norm", "bf16", "fp16"))
+    steps, clip, bf16, fp16 = map(job.take, ("max-steps", "max-grad-norm", "bf16", "fp16"))
     if steps is not None and not (isinstance(steps.value, int) and steps.value <= 0):  # -1: as many as the epochs have
         job.put("train.steps", steps)
     if clip is not None:
         job.put("train.clip", clip if clip.value else Node(None, clip.place))
-    chosen = "auto" if whole is None else "bf16" if whole.value else "fp32"
-    job.put("train.precision", "fp16" if half is not None and half.value else chosen)
+    chosen = "auto" if bf16 is None else "bf16" if bf16.value else "fp32"
+    job.put("train.precision", "fp16" if fp16 is not None and fp16.value else chosen)
     if job.take_flag("use-cpu"):
         job.put("train.device", "cpu")
     sharded = [f"--{key}" for key in ("fsdp", "deepspeed") if (node := job.take(key)) is not None and node.value]
@@ -231,9 +231,9 @@ def _tracking(job: Conversion, project: str) -> None:
     if report is None and space is None:
         job.comments += ["", *_remarks("untracked")]
         return
-    wanted = report.plain() if report is not None else []
-    wanted = {str(w).lower() for w in (wanted if isinstance(wanted, list) else [wanted])} - {"none", ""}
-    trackers = {*wanted, *_TRACKERS} - {"all"} if "all" in wanted else wanted
+    reports = report.plain() if report is not None else []
+    reports = {str(w).lower() for w in (reports if isinstance(reports, list) else [reports])} - {"none", ""}
+    trackers = {*reports, *_TRACKERS} - {"all"} if "all" in reports else reports
     if others := sorted(trackers - {*_TRACKERS}):
         job.notes.append(f"--report-to {' '.join(others)}: trackers here are {', '.join(_TRACKERS)}; it is left out.")
     settings: dict[str, Any] = {"tensorboard": True} if "tensorboard" in trackers else {}
@@ -292,9 +292,9 @@ def _publish(job: Conversion, run: PurePosixPath, others: Sequence[Command]) -> 
 def _leave_out(job: Conversion, unknown: Sequence[Unknown]) -> None:
     """Comments and notes for what has no key in the run file."""
     for reason, keys in _LEFT_OUT.items():
-        given = [(f"--{key}", node) for key in keys if (node := job.take(key)) is not None]
-        job.comment_out(f"Without a key here: {reason}.", given)
-        named = [key for key, node in given if node.value not in (False, 0, "none")]
+        options = [(f"--{key}", node) for key in keys if (node := job.take(key)) is not None]
+        job.comment_out(f"Without a key here: {reason}.", options)
+        named = [key for key, node in options if node.value not in (False, 0, "none")]
         if named and reason in _FLAGS["not_possible"]:
             job.notes.append(f"not possible here: {', '.join(named)}: {reason}.")
     rest = [(f"--{key}", job.take(key)) for key in list(job.values)]

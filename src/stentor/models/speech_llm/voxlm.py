@@ -78,20 +78,20 @@ def read(path: Path) -> VoxLMCheckpoint:
     if not file.is_file():
         there = f"holds none of {', '.join(FILES)}" if path.is_dir() else "does not exist"
         raise ConfigError(f"{path} {there}; get a published checkpoint with `hf download OWNER/NAME --local-dir DIR`.")
-    beside, own = file.with_name("config.json"), None
+    beside, stored = file.with_name("config.json"), None
     try:
         settings = read_json(beside) if beside.is_file() else {}
         if file.suffix == ".safetensors":
             tensors = load_file(file)
         else:
             content = read_checkpoint(file, CLASSES)
-            tensors, own = content.get("model_state_dict", content), content.get("config")
+            tensors, stored = content.get("model_state_dict", content), content.get("config")
     except (SafetensorError, ValueError, OSError) as error:
         raise ConfigError(f"{file} or {beside} is damaged ({error}): get it again.") from None
     tensors = {name.replace("_orig_mod.", ""): tensor for name, tensor in tensors.items()}  # of torch.compile
     if absent := [name for name in OWN if name not in tensors]:
         raise ConfigError(f"{file} is no checkpoint of VoxLM: it has no tensor {absent[0]}.")
-    settings |= vars(own) if isinstance(own, PlainObject) else own or {}
+    settings |= vars(stored) if isinstance(stored, PlainObject) else stored or {}
     settings = DEFAULTS | {name: value for name, value in settings.items() if value is not None}
     settings.setdefault("audio_encoder", settings.get("whisper_model"))
     if missing := [key for key in ("audio_encoder", "llm_model") if not settings.get(key)]:
@@ -132,9 +132,9 @@ def imported(checkpoint: VoxLMCheckpoint) -> tuple[Bundle, list[str]]:
 def load_whole(model: nn.Module, weights: dict[str, Tensor], problem: str) -> None:
     """Give a model its weights, all of them. Raises ConfigError, which begins with the `problem`."""
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    found = {name: tensor.shape for name, tensor in weights.items()}
-    if wrong := sorted({name for name, _ in shapes.items() ^ found.items()}):
-        there, here = (list(shape) if shape else "missing" for shape in (found.get(wrong[0]), shapes.get(wrong[0])))
+    present = {name: tensor.shape for name, tensor in weights.items()}
+    if wrong := sorted({name for name, _ in shapes.items() ^ present.items()}):
+        there, here = (list(shape) if shape else "missing" for shape in (present.get(wrong[0]), shapes.get(wrong[0])))
         raise ConfigError(f"{problem}: {len(wrong)} tensors differ, such as {wrong[0]}: {there} there, {here} here.")
     model.load_state_dict(weights, assign=True)
 
@@ -182,18 +182,18 @@ def section(checkpoint: VoxLMCheckpoint, factor: int, adapters: dict[str, Tensor
 def tokenizer(checkpoint: VoxLMCheckpoint, family: SpeechLLM) -> Any:
     """The language model's tokenizer with the tokens that VoxLM adds. Raises ConfigError when it has another size than
     the output layer."""
-    made = own_tokenizer(family)
-    if made.pad_token_id == made.eos_token_id:  # VoxLM then takes another token for padding
+    tokenizer = own_tokenizer(family)
+    if tokenizer.pad_token_id == tokenizer.eos_token_id:  # VoxLM then takes another token for padding
         pad = "<|fim_pad|>"
-        made.add_special_tokens({"pad_token": pad if pad in made.get_vocab() else "<|pad|>"})
-    made.add_tokens(checkpoint.tokens, special_tokens=True)
+        tokenizer.add_special_tokens({"pad_token": pad if pad in tokenizer.get_vocab() else "<|pad|>"})
+    tokenizer.add_tokens(checkpoint.tokens, special_tokens=True)
     heads = (t for n, t in checkpoint.tensors.items() if n.startswith("llm.") and n.endswith("lm_head.weight"))
-    if (rows := next(map(len, heads), len(made))) != len(made):
+    if (rows := next(map(len, heads), len(tokenizer))) != len(tokenizer):
         raise ConfigError(
             f"{checkpoint.file}: it writes {rows} tokens, and the tokenizer of {family.llm.source} with VoxLM's "
-            f"own has {len(made)}: was it trained from this language model?"
+            f"own has {len(tokenizer)}: was it trained from this language model?"
         )
-    return made
+    return tokenizer
 
 
 def mark_audio(bundle: Bundle, checkpoint: VoxLMCheckpoint, weights: dict[str, Tensor]) -> None:

@@ -33,8 +33,8 @@ def decoded_classes(
     for w, (start, length) in enumerate(zip(outputs.starts.tolist(), outputs.lengths.tolist(), strict=True)):
         window = outputs.classes[w, :length].astype(np.float32)
         for k in range(targets):
-            own = window[:, speakers[w] == k]
-            sums[start : start + length, k] += frame_weights(length)[:, None] * labels.seen_by_target(own, window)
+            track = window[:, speakers[w] == k]
+            sums[start : start + length, k] += frame_weights(length)[:, None] * labels.seen_by_target(track, window)
     return [_runs(column) for column in sums.argmax(2).T]
 
 
@@ -50,11 +50,11 @@ def confusion(labels: Labels, reference: Mapping[str, Any], output: Mapping[str,
     if labels.permutes:
         from scipy.optimize import linear_sum_assignment
 
-        speakers, found = true.shape[1] - 1, predicted.shape[1] - 1
+        speakers, columns = true.shape[1] - 1, predicted.shape[1] - 1
         agreement = np.array([[(a == b).sum() for b in predicted.T[:-1]] for a in true.T[:-1]])
-        matched = linear_sum_assignment(agreement.reshape(speakers, found), maximize=True)
+        matched = linear_sum_assignment(agreement.reshape(speakers, columns), maximize=True)
         pairs = dict(zip(*(side.tolist() for side in matched), strict=True))
-        extra = [column for column in range(found) if column not in pairs.values()]
+        extra = [column for column in range(columns) if column not in pairs.values()]
         rows += [*range(speakers), *([-1] * len(extra))]
         columns += [*(pairs.get(row, -1) for row in range(speakers)), *extra]
     return classification.confusion(true[:, rows], predicted[:, columns], len(labels.class_names))

@@ -73,10 +73,10 @@ class Labels(Choice):
         or off, and is the class."""
         return softmax(logits)[:, None] if self.class_names and self.classes > 1 else None
 
-    def seen_by_target(self, own: np.ndarray, window: np.ndarray) -> np.ndarray:
+    def seen_by_target(self, track: np.ndarray, window: np.ndarray) -> np.ndarray:
         """Return the probabilities of the classes for one target, [T, classes], from those of its outputs, [T, N,
         classes], or, if it has none, from those of all outputs."""
-        return own[:, 0]
+        return track[:, 0]
 
     def reference_segments(self, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the segments that a perfect model of these labels would find, given the speakers' segments

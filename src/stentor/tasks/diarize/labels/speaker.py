@@ -75,14 +75,14 @@ class Ego(SpeakerLabels):
         """Return the probabilities of the classes for each slot, float32 [T, S, 5]."""
         return softmax(logits.reshape(len(logits), self.speakers, CLASSES))
 
-    def seen_by_target(self, own: np.ndarray, window: np.ndarray) -> np.ndarray:
+    def seen_by_target(self, track: np.ndarray, window: np.ndarray) -> np.ndarray:
         """Return the probabilities [T, 5] for one target. The slot that hears it best decides in each frame; without a
         slot, the target is silent, and every slot says how many others talk."""
         import numpy as np
 
-        if own.shape[1]:
-            best = own[..., :2].sum(2).argmax(1)
-            return own[np.arange(len(own)), best]
+        if track.shape[1]:
+            best = track[..., :2].sum(2).argmax(1)
+            return track[np.arange(len(track)), best]
         others = np.zeros_like(window)
         others[..., 2:4] = window[..., :2] + window[..., 2:4]
         others[..., 4] = window[..., 4]

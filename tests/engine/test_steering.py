@@ -124,12 +124,12 @@ def test_refused_before_training(settings, message):
 def test_checkpoints_ranked_by_another_metric_do_not_count():
     said = []
     progress = SimpleNamespace(best=[{"step": 2, "value": 0.1}], watched={"best": "dev/loss", "plateau": "dev/loss"})
-    plateau = SimpleNamespace(best=0.1, bad=2, see=lambda value, mode: said.append((value, mode)))
+    plateau = SimpleNamespace(best=0.1, bad=2, see=lambda value, better: said.append((value, better)))
     trainer = SimpleNamespace(step=4, train=Train(keep_best=2), progress=progress, plateau=plateau, say=said.append)
     trainer.steering = steering(Diarize(), {}, train={"best_metric": "dev/frame_f1"}, schedule={"type": "plateau"})
     steer(trainer, {"eval/dev/frame_f1": 0.6, "eval/dev/der": 0.3})
     assert progress.best == [{"step": 4, "value": 0.6}] and (plateau.best, plateau.bad) == (None, 0)
-    assert said == ["Checkpoints are ranked by dev/frame_f1 from now on, no longer by dev/loss.", (0.6, "max")]
+    assert said == ["Checkpoints are ranked by dev/frame_f1 from now on, no longer by dev/loss.", (0.6, True)]
     trainer.step = 6
     steer(trainer, {"eval/dev/frame_f1": 0.7})
     assert [b["step"] for b in progress.best] == [6, 4] and len(said) == 3

@@ -39,9 +39,7 @@ class Copies:
             reason = f"{hub} on the Hub has no {needed}: it has changed; give --copies with a folder that has it."
             if self.folder is not None:
                 command = f"stentor evaluate --board {self.board.name} --copies {self.folder} --fetch"
-                reason = (
-                    f"{root} has no {needed}: run `{command}` where there is a network, and copy the folder here."
-                )
+                reason = f"{root} has no {needed}: run `{command}` where there is a network, and copy the folder here."
             raise MissingData(f"--board {self.board.name}: {reason}", root / names[0])
         return path
 

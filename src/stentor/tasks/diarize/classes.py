@@ -50,11 +50,11 @@ def confusion(labels: Labels, reference: Mapping[str, Any], output: Mapping[str,
     if labels.permutes:
         from scipy.optimize import linear_sum_assignment
 
-        speakers, columns = true.shape[1] - 1, predicted.shape[1] - 1
+        speakers, num_predicted = true.shape[1] - 1, predicted.shape[1] - 1
         agreement = np.array([[(a == b).sum() for b in predicted.T[:-1]] for a in true.T[:-1]])
-        matched = linear_sum_assignment(agreement.reshape(speakers, columns), maximize=True)
+        matched = linear_sum_assignment(agreement.reshape(speakers, num_predicted), maximize=True)
         pairs = dict(zip(*(side.tolist() for side in matched), strict=True))
-        extra = [column for column in range(columns) if column not in pairs.values()]
+        extra = [column for column in range(num_predicted) if column not in pairs.values()]
         rows += [*range(speakers), *([-1] * len(extra))]
         columns += [*(pairs.get(row, -1) for row in range(speakers)), *extra]
     return classification.confusion(true[:, rows], predicted[:, columns], len(labels.class_names))

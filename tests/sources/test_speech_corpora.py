@@ -33,13 +33,19 @@ GIGASPEECH = {
             "path": "audio/podcast/P0001/POD1.opus",
             "duration": 4.0,
             "segments": [
-                {"sid": f"POD1_S{i}", "speaker": "N/A", "begin_time": start, "end_time": start + 1.5, "text_tn": text,
-                 "subsets": ["{XL}", "{XS}"]}
+                {
+                    "sid": f"POD1_S{i}",
+                    "speaker": "N/A",
+                    "begin_time": start,
+                    "end_time": start + 1.5,
+                    "text_tn": text,
+                    "subsets": ["{XL}", "{XS}"],
+                }
                 for i, (start, text) in enumerate([(0.0, "HELLO <COMMA> WORLD <PERIOD>"), (2.0, "<MUSIC>")])
             ],
         }
     ],
-}  # fmt: skip
+}
 LIBRITTS = {
     "dev-clean/84/121123/84_121123_000007_000001.wav": Sound(1.0, rate=24000),
     "dev-clean/84/121123/84_121123.trans.tsv": "84_121123_000007_000001\tMr. X.\tMister X.\n",
@@ -63,9 +69,7 @@ CORPORA = {
         {
             "speaker-info.txt": "ID  AGE  GENDER  ACCENTS  REGION COMMENTS\np225  23  F    English    Southern\n",
             "txt/p225/p225_001.txt": "Please call Stella.\n",
-            **{
-                f"wav48_silence_trimmed/p225/p225_001_mic{mic}.flac": Sound(1.0, rate=48000) for mic in (1, 2)
-            },
+            **{f"wav48_silence_trimmed/p225/p225_001_mic{mic}.flac": Sound(1.0, rate=48000) for mic in (1, 2)},
         },
         None,
         ("p225_001_mic2", "Please call Stella.", "p225", "en"),
@@ -146,15 +150,21 @@ CORPORA = {
     "emilia": (
         {
             "raw/DE/DE_B00000.jsonl": [
-                {"id": "DE_B00000_S00000_W000029", "wav": "DE_B00000/DE_B00000_S00000/mp3/DE_B00000_S00000_W000029.mp3",
-                 "text": " Und es gibt.", "duration": 1.0, "speaker": "DE_B00000_S00000", "language": "de"}
+                {
+                    "id": "DE_B00000_S00000_W000029",
+                    "wav": "DE_B00000/DE_B00000_S00000/mp3/DE_B00000_S00000_W000029.mp3",
+                    "text": " Und es gibt.",
+                    "duration": 1.0,
+                    "speaker": "DE_B00000_S00000",
+                    "language": "de",
+                }
             ],
             "raw/DE/DE_B00000/DE_B00000_S00000/mp3/DE_B00000_S00000_W000029.mp3": 1.0,
         },
         None,
         ("DE_B00000_S00000_W000029", "Und es gibt.", "DE_B00000_S00000", "de"),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CORPORA)

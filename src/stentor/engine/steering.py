@@ -135,8 +135,7 @@ def steer(trainer: Trainer, row: Mapping[str, float]) -> None:
     if before["plateau"] != watched["plateau"]:
         trainer.plateau.best, trainer.plateau.bad = None, 0
     if plateau is not None:
-        value = plateau.value(row)
-        trainer.plateau.see(value, plateau.improves(value, trainer.plateau.best))
+        trainer.plateau.see(value := plateau.value(row), plateau.improves(value, trainer.plateau.best))
     earlier = [b for b in progress.best if b["step"] != trainer.step]
     ranked = [*earlier, {"step": trainer.step, "value": best.value(row)}]
     sign = 1 if best.mode == "min" else -1

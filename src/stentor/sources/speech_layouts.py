@@ -138,10 +138,14 @@ COMMON_VOICE = Table(
     files=("*/*.tsv", "*/*/*.tsv", "*.tsv"),
     path=r"/(?P<language>[\w-]+)/(?P<split>train|dev|test|validated|invalidated|other)\.tsv$",
     audio=("clips/{path}",),
-    record={key: f"{{{column}}}" for key, column in {
-        "text": "sentence", "speaker": "client_id", "language": "language", "gender": "gender", "age": "age",
-    }.items()},
-)  # fmt: skip
+    record={
+        "text": "{sentence}",
+        "speaker": "{client_id}",
+        "language": "{language}",
+        "gender": "{gender}",
+        "age": "{age}",
+    },
+)
 FLEURS = Table(
     files=("*/*.tsv", "*.tsv", "data/*/*.tsv", "metadata/*/*.tsv", "*/*/*.tsv"),
     path=r"/(?P<language>\w+)/(?P<split>train|dev|test)\.tsv$",
@@ -154,10 +158,13 @@ VOXPOPULI = Table(
     path=r"/(?P<language>\w+)/asr_(?P<split>train|dev|test)\.tsv$",
     audio=("{id:.4}/{id}", "{split}/{id}", "{id}"),
     record={
-        "text": "{raw_text}", "normalized_text": "{normalized_text}", "speaker": "{speaker_id}", "gender": "{gender}",
+        "text": "{raw_text}",
+        "normalized_text": "{normalized_text}",
+        "speaker": "{speaker_id}",
+        "gender": "{gender}",
         "language": "{language}",
     },
-)  # fmt: skip
+)
 MLS = Table(
     files=("*/*/transcripts.txt", "*/transcripts.txt", "transcripts.txt"),
     path=r"/mls_(?P<language>[a-z]+)(?:_opus)?/(?P<split>train|dev|test)/transcripts\.txt$",
@@ -291,8 +298,8 @@ def _listed(files: list[Path], key: str, audio_folder: Path | None) -> Iterator[
                 try:
                     entry = parse_object(line, where)
                     audio = (audio_folder or file.parent) / entry.pop(key)
-                    record = {"id": audio.stem, **entry, "text": entry["text"].strip()}
-                    record.setdefault("language", entry.get("source_lang"))
+                    record = {"id": audio.stem, "language": entry.get("source_lang")} | entry
+                    record["text"] = record["text"].strip()
                 except (DataError, KeyError, AttributeError, TypeError) as error:
                     yield UnusableRecord(f"{file.stem}:{number}", "unreadable", f"{where}: {error}")
                     continue

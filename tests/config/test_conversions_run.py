@@ -185,7 +185,7 @@ def test_variations_train(system, seed, bases, data, tmp_path, request):
 @pytest.mark.slow
 @pytest.mark.skipif(not UPSTREAM, reason="STENTOR_UPSTREAM is not set")
 @pytest.mark.parametrize("system", REPOSITORIES)
-def test_upstream_s_own_files_train(system, bases, data, tmp_path):
+def test_upstream_s_own_files_train(system, bases, data, tmp_path, monkeypatch):
     name, pattern = REPOSITORIES[system]
     archive = ["git", f"--git-dir={Path(UPSTREAM) / name / 'repo'}", "archive", "HEAD", pattern.partition("/")[0]]
     subprocess.run(["tar", "-x"], input=subprocess.check_output(archive), cwd=tmp_path, check=True)
@@ -200,6 +200,9 @@ def test_upstream_s_own_files_train(system, bases, data, tmp_path):
         result, stages = outcome(convert, tmp_path)
         outcomes[str(file.relative_to(tmp_path))] = result
         if stages:
-            train_two_steps(stages, data, tmp_path / "runs" / file.stem)
+            folder = tmp_path / "runs" / str(len(outcomes))
+            folder.mkdir(parents=True)
+            monkeypatch.chdir(folder)  # where the stores of features lie that several files name alike
+            train_two_steps(stages, data, folder)
     assert "right" in outcomes.values()
     assert {k: v for k, v in outcomes.items() if v not in ("right", "refused")} == {}

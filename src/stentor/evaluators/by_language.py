@@ -35,8 +35,8 @@ class ByLanguage(SpeechEvaluator):
             for code in dict.fromkeys(languages):
                 chosen = [i for i, language in enumerate(languages) if language == code]
                 recognizer = self.languages.get(code or "", self.other)
-                texts = evaluate_clips(recognizer, [audios[i] for i in chosen], RATE, [code] * len(chosen), device)
-                for i, text in zip(chosen, texts, strict=True):
+                answers = evaluate_clips(recognizer, [audios[i] for i in chosen], RATE, [code] * len(chosen), device)
+                for i, text in zip(chosen, answers, strict=True):
                     texts[i] = text
             return texts
 

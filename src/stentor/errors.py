@@ -17,7 +17,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "vad": ("Silero voice activity detection", ("onnxruntime", "silero_vad")),
     "onnx": ("ONNX exports", ("onnx", "onnxscript", "onnxruntime")),
     "hub": ("data sets of the Hugging Face Hub", ("datasets", "pyarrow")),
-    "voxtral": ("the tokenizer of Voxtral", ("mistral_common", "pycountry")),
+    "voxtral": ("the tokenizer of Voxtral", ("mistral_common",)),
     "ct2": ("exports for CTranslate2 and faster-whisper", ("ctranslate2",)),
     "speak": ("numbers and dates in words (`--normalize`)", ("babel", "unicode_rbnf", "kaldifst", "py3langid")),
     "evaluate": ("scoring as the Open ASR Leaderboard does; simplified Chinese", ("opencc", "kaldialign", "num2words")),

@@ -20,6 +20,10 @@ CHECKPOINT_FORMAT = 2
 """Newest format of checkpoints, in meta.json. In format 2 a tensor may lie in several files, one for each process that
 wrote it."""
 FORMAT_KEY, VERSION_KEY = "stentor_format", "stentor_version"
+PAUSE_KEY = "trained_pause"
+"""Longest pause of the training clips in seconds, in training_config.json."""
+EXPORT_KEYS = (FORMAT_KEY, VERSION_KEY, PAUSE_KEY)
+"""Keys of training_config.json that are not those of a run file."""
 """Keys of a file that says the format of its folder."""
 
 

@@ -8,6 +8,7 @@ import soundfile
 
 from stentor.audio.channels import to_mono
 from stentor.audio.io import read
+from stentor.audio.selection import Selection
 from stentor.data.cut import record_from_cut
 from stentor.data.load_audio import load_audio, load_record
 from stentor.errors import AudioError
@@ -36,8 +37,8 @@ def records(text):
 
 @pytest.mark.parametrize("channel", [0, 1])
 def test_one_channel_of_a_file(call, channel):
-    np.testing.assert_array_equal(read(call, RATE, channel=channel), sides()[:, channel])
-    recording = FileRecording(call, RATE, channel)
+    np.testing.assert_array_equal(read(call, RATE, selection=Selection(channel)), sides()[:, channel])
+    recording = FileRecording(call, RATE, Selection(channel))
     np.testing.assert_array_equal(np.concatenate(list(recording.blocks())), sides()[:, channel])
     np.testing.assert_array_equal(recording.at(RATE).read(100, 300), sides()[100:300, channel])
     np.testing.assert_allclose(read(call, RATE), sides().mean(1), atol=1e-7)
@@ -45,7 +46,7 @@ def test_one_channel_of_a_file(call, channel):
 
 def test_a_channel_that_is_not_there(call):
     with pytest.raises(AudioError, match=r"call\.wav has 2 channels, counted from 0: there is no channel 2") as error:
-        read(call, RATE, channel=2)
+        read(call, RATE, selection=Selection(2))
     assert error.value.reason == "no_channel"
 
 
@@ -55,7 +56,7 @@ def test_real_stereo_files(shared_data):
         audio, rate = soundfile.read(folder / name, always_2d=True, dtype="float32")
         assert audio.shape[1] == 2
         for channel in (0, 1):
-            one = read(folder / name, rate, check_silence=False, channel=channel)
+            one = read(folder / name, rate, check_silence=False, selection=Selection(channel))
             np.testing.assert_allclose(one, audio[:, channel], atol=1e-6)
 
 
@@ -74,14 +75,14 @@ def test_a_long_file_that_only_ffmpeg_reads(tmp_path):
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     for channel, level in ((0, 0.3), (1, 0.1)):
-        decoded = np.concatenate(list(FileRecording(path, RATE, channel).blocks()))
+        decoded = np.concatenate(list(FileRecording(path, RATE, Selection(channel)).blocks()))
         assert len(decoded) > 75 * RATE and decoded[RATE:-RATE].std() == pytest.approx(level / 2**0.5, rel=0.1)
 
 
 def test_arrays_as_soundfile_and_as_torchaudio_read_them():
     for audio in (sides(), sides().T):
         np.testing.assert_allclose(ArrayRecording(audio, RATE, RATE).audio, sides().mean(1), atol=1e-7)
-        np.testing.assert_array_equal(ArrayRecording(audio, RATE, RATE, channel=1).audio, sides()[:, 1])
+        np.testing.assert_array_equal(ArrayRecording(audio, RATE, RATE, selection=Selection(1)).audio, sides()[:, 1])
     with pytest.raises(AudioError, match=r"\[samples, channels\]"):
         ArrayRecording(np.zeros((100, 200)), RATE, RATE)
     with pytest.raises(AudioError, match=r"\[2, 3, 4\]"):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from stentor.audio.blocks import FileBlocks
 from stentor.audio.encoder import KINDS, Encoder
 from stentor.errors import ConfigError
-from stentor.inference.recording import file_blocks
 
 RATE = 24000
 
@@ -27,7 +27,7 @@ def encoded(kind: str, audio: np.ndarray, rate: int = RATE, **options) -> tuple[
 def decoded(content: bytes, kind: str, tmp_path) -> np.ndarray:
     path = tmp_path / f"a.{'ogg' if kind == 'opus' else kind}"
     path.write_bytes(content)
-    return np.concatenate(list(file_blocks(path, RATE, None)[0]))
+    return np.concatenate(list(FileBlocks(path, RATE)))
 
 
 @pytest.mark.parametrize("at_once", [False, True])

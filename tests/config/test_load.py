@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.config.document import Mistakes, parse, scalar, split_key
+from stentor.config.document import Mistakes, parse, scalar
 from stentor.config.load import describe, load, parse_source, resolved, stage_configs
 from stentor.config.yaml_writer import dump
 from stentor.errors import ConfigError
+from stentor.section.schema_walk import split_key
 
 RUN = """\
 task: transcribe

@@ -21,6 +21,16 @@ CLOSE = {"rel_tol": 2e-3, "abs_tol": 2e-3}
 """Of logits, log-probabilities (written with four digits) and times. Samples of audio go through a codec."""
 LAST_DIGIT = {"rel_tol": 1e-15}
 """Of the Jaccard error rate, which was the sum of pyannote.metrics: its sums are taken in another order here."""
+CHANGED = {
+    "nemotron_streaming": {
+        "/stream/1/end": 0.26,
+        "/stream/2/start": 0.26,
+        "/transcripts/1/words/1/end": 0.26,
+        "/transcripts/1/words/2/start": 0.26,
+    },
+    "transducer": {"/transcripts/0/words/1/end": 0.572, "/transcripts/0/words/2/start": 0.572},
+}
+"""Answers that are meant to differ: words that had no length, or overlapped, share their time with their neighbour."""
 EXPORTS = sorted(p.name for p in (FOLDER / "exports").iterdir())
 RUNS = sorted(p.name for p in (FOLDER / "runs").iterdir())
 
@@ -34,17 +44,19 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def differences(now, before, exact: bool, path: str = ""):
+def differences(now, before, exact: bool, path: str = "", changed=()):
     """Where two answers differ."""
+    if path in changed:
+        before = changed[path]
     if isinstance(before, dict) and isinstance(now, dict):
         for key in before.keys() | now.keys():
             if key not in before or key not in now:
                 yield f"{path}/{key}: only {'now' if key in now else 'before'}"
             elif exact or key != "sha256":
-                yield from differences(now[key], before[key], exact, f"{path}/{key}")
+                yield from differences(now[key], before[key], exact, f"{path}/{key}", changed)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for index, pair in enumerate(zip(now, before)):
-            yield from differences(*pair, exact, f"{path}/{index}")
+            yield from differences(*pair, exact, f"{path}/{index}", changed)
     elif isinstance(before, float) and isinstance(now, float) and (not exact or path.endswith("/scores/jer")):
         if not math.isclose(now, before, **(LAST_DIGIT if exact else CLOSE)):
             yield f"{path}: {now!r}, before {before!r}"
@@ -52,9 +64,9 @@ def differences(now, before, exact: bool, path: str = ""):
         yield f"{path}: {now!r}, before {before!r}"
 
 
-def check(now, expected):
+def check(now, expected, changed=()):
     exact = expected["machine"] == frozen_answers.machine()
-    found = sorted(differences(now, expected["answers"], exact))
+    found = sorted(differences(now, expected["answers"], exact, changed=changed))
     assert not found, "\n".join([f"{len(found)} differences", *found[:20]])
 
 
@@ -65,7 +77,7 @@ def expected(folder: Path) -> dict:
 @pytest.mark.parametrize("name", EXPORTS)
 def test_an_export_answers_the_same(name, place):
     before = expected(FOLDER / "exports" / name)
-    check(frozen_answers.of(f"exports/{name}/export", **before["asked"]), before)
+    check(frozen_answers.of(f"exports/{name}/export", **before["asked"]), before, CHANGED.get(name, ()))
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from stentor.inference.align.boundaries import insert_pauses, silence, spread
 from stentor.inference.align.ctc import Alphabet, CTCAligner, spelling
 from stentor.inference.align.engines import clip_of
 from stentor.inference.recording import ArrayRecording
-from stentor.models.decoding.viterbi import WILDCARD
+from stentor.losses.base import WILDCARD
 
 RATE, HOP = 16000, 320
 LETTERS = "abcdefgh"

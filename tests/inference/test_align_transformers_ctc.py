@@ -9,7 +9,7 @@ import torch
 from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.inference.align.ctc import TransformersCTC, spelling
-from stentor.models.decoding.viterbi import WILDCARD
+from stentor.losses.base import WILDCARD
 from tiny_configs import WAVE
 
 CPU = torch.device("cpu")

@@ -40,6 +40,35 @@ def test_a_side_that_is_not_there(export, call, run):
     assert (code, out) == (3, "") and "has 2 channels, counted from 0: there is no channel 2" in err
 
 
+@pytest.fixture
+def film(tone, tmp_path):
+    """Two audio tracks: -10 dB, and in German -20 dB."""
+    av = pytest.importorskip("av")
+    path = tmp_path / "film.mka"
+    with av.open(str(path), "w") as container:
+        streams = [container.add_stream("pcm_s16le", rate=RATE, layout="mono") for _ in range(2)]
+        streams[1].metadata.update(language="deu", title="Ton")
+        for stream, level in zip(streams, (-10, -20)):
+            audio = soundfile.read(tone(f"{level}.wav", (2, level)), dtype="int16")[0]
+            frame = av.AudioFrame.from_ndarray(audio[None], layout="mono")
+            frame.sample_rate, frame.pts = RATE, 0
+            container.mux([*stream.encode(frame), *stream.encode(None)])
+    return path
+
+
+def test_one_of_several_tracks(export, film, run, caplog):
+    options = ("transcribe", export(), film, "--format", "json")
+    for track, level in ((0, 10), (1, 20)):
+        transcript = json.loads(run(*options, "--track", track)[1])
+        assert (transcript["text"], transcript["track"], "notes" in transcript) == (f"level {level}", track, False)
+    transcript = json.loads(run(*options)[1])
+    (note,) = transcript["notes"]
+    assert "2 audio tracks: 0 (1 channel), 1 (deu, Ton, 1 channel); the first is used, --track takes another" in note
+    assert caplog.messages == [f"{film}: {note}."] and transcript["text"] == "level 10"
+    code, _, err = run(*options, "--track", 2)
+    assert code == 3 and "film.mka has no audio track 2. It has 2 audio tracks: 0 (1 channel), 1 (deu, Ton, " in err
+
+
 def test_align_one_side(call, run, monkeypatch):
     import stentor.commands.align as command
     from stentor.inference.align.base import Aligned, Word
@@ -47,16 +76,14 @@ def test_align_one_side(call, run, monkeypatch):
     class Loud:
         rate = RATE
 
-        def align(self, clips):
-            return [
-                Aligned([Word(f"{np.abs(clip.recording.read(0, clip.samples)).max():.2f}", 0.0, 1.0, 1.0)])
-                for clip in clips
-            ]
+        def align(self, clips, transcribe=False):
+            levels = [float(np.abs(clip.recording.read(0, clip.samples)).max()) for clip in clips]
+            return [Aligned([Word("one", 0.0, 1.0, level)]) for level in levels]
 
     monkeypatch.setattr(command, "open_aligner", lambda *arguments: Loud())
     code, out, _ = run("align", "model", call, "one", "--channel", 1)
     answer = json.loads(out)
-    assert code == 0 and (answer["words"][0]["word"], answer["channel"]) == ("0.10", 1)
+    assert code == 0 and (answer["words"][0]["confidence"], answer["channel"]) == (pytest.approx(0.1, abs=0.005), 1)
 
 
 def test_diarize_one_side(diarizer, talk, tmp_path, run):

@@ -1,5 +1,6 @@
 """Beams, temperature, prompt, hotwords and language of one call; several recordings in one call."""
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from stentor.errors import AudioError, ConfigError
 from stentor.inference.decoding_options import hints, with_hotwords, with_language_model, with_search
 from stentor.inference.load import load
 from stentor.models.base import Family
+from stentor.models.contracts import Processor
 from stentor.tasks.transcribe import Transcribe
 from tiny_configs import QUIET_WAVE, WHISPER
 
@@ -98,9 +100,10 @@ def language_model(texts, weight, **task):
         (language_model(None, 0.3), "requires its text file"),
         (language_model("texts.txt", 0.0), "must be above 0, not 0"),
         (language_model("texts.txt", None, hotwords=["Boz"]), "hotwords and a language model cannot be combined"),
-        (lambda: hints(ctc(), None, PROMPT, "", print), "family ctc takes no prompt: leave it out"),
+        (lambda: hints(ctc(), None, PROMPT, ""), "family ctc takes no prompt: leave it out"),
+        (lambda: hints(speech_llm(prompt={"context": False}), "A lecture", None, ""), "takes no context: leave it out"),
         (
-            lambda: hints(speech_llm(prompt={}), None, PROMPT, "", print),
+            lambda: hints(speech_llm(prompt={}), None, PROMPT, ""),
             "family speech_llm takes no prompt: give it as the context",
         ),
     ],
@@ -116,14 +119,13 @@ def test_families_without_search():
 
 
 def test_hotwords_go_where_the_family_reads_them():
-    warnings, task = [], Transcribe()
+    task = Transcribe()
     recogniser = whisper_family()
     assert with_hotwords(task, recogniser, HOTWORDS, None) == (task, ", ".join(HOTWORDS))
-    assert hints(recogniser, None, PROMPT, "Boz, Ruskin", warnings.append) == (None, f"Boz, Ruskin {PROMPT}")
+    assert hints(recogniser, None, PROMPT, "Boz, Ruskin") == (None, f"Boz, Ruskin {PROMPT}")
     heard = speech_llm(prompt={})
-    assert hints(heard, "A lecture", None, "Boz", warnings.append) == ("A lecture. Boz", None)
-    assert hints(heard, None, None, "", warnings.append) == (None, None)
-    assert warnings == []
+    assert hints(heard, "A lecture", None, "Boz") == ("A lecture. Boz", None)
+    assert hints(heard, None, None, "") == (None, None)
 
 
 def test_hotwords_are_favoured_by_their_tokens_where_nothing_can_be_said():
@@ -134,6 +136,25 @@ def test_hotwords_are_favoured_by_their_tokens_where_nothing_can_be_said():
     favoured, said = with_hotwords(task, speech_llm(prompt={}), ["Boz"], 0.5)
     assert (favoured.hotwords, favoured.hotword_strength, said) == (["Boz"], 0.5, "")
     assert with_hotwords(task, ctc(), None, None) == with_hotwords(task, ctc(), ", ", None) == (task, "")
+
+
+def test_hotwords_of_a_file_have_weights(tmp_path):
+    file = tmp_path / "names.txt"
+    file.write_text(
+        "\ufeff# names\nBoz\t2\n\nKing's Cross :0.5\nRuskin: 3.5\nStar Wars: Andor\nC#, or D\n", encoding="utf-8"
+    )
+    listed = ["Boz\t2", "King's Cross\t0.5", "Ruskin\t3.5", "Star Wars: Andor", "C#, or D"]
+    favoured, said = with_hotwords(Transcribe(), speech_llm(prompt={}), f"@{file}", None)
+    assert (favoured.hotwords, said) == (listed, "")  # weights count only in decoding
+    file.write_text("# names\nBoz\n")
+    assert with_hotwords(Transcribe(), speech_llm(prompt={}), f"@{file}", None)[1] == "Boz"
+    for line in ("Boz\tmuch", "Boz:much", "Boz:0", "Boz: -1", "Boz :1.5.2", "Boz:nan"):
+        file.write_text(f"one\n{line}\n")
+        with pytest.raises(ConfigError, match=r"names.txt:2: the weight \S+ of 'Boz' must be a number above 0"):
+            with_hotwords(Transcribe(), ctc(), f"@{file}", None)
+    file.write_text("# names\n")
+    with pytest.raises(ConfigError, match="holds no hotwords"):
+        with_hotwords(Transcribe(), ctc(), f"@{file}", None)
 
 
 def test_texts_of_a_language_model(tmp_path):
@@ -147,20 +168,27 @@ def test_texts_of_a_language_model(tmp_path):
         with_language_model(Transcribe(), deaf, "texts.txt", None)
 
 
-def test_hints_without_a_place():
-    warnings = []
-    deaf = speech_llm(prompt={"context": False})
-    hints(deaf, "A lecture", None, "", warnings.append)
-    assert warnings == ["This model of the family speech_llm takes no context: it is not used."]
+def test_languages_that_a_model_knows(export, tone, run, monkeypatch):
+    monkeypatch.setattr(Processor, "known_languages", ("en",))
+    model, path = export(), tone("a.wav", (1, -10))
+    for name in ("", "auto", "English", "EN", "eng", "en-US"):
+        code, out, _ = run(model, path, "--format", "json", "--language", name)
+        assert (code, json.loads(out)["language"]) == (0, "en")
+    for name, words in (("engish", "did you mean en (English)?"), ("German", "'German'; its languages: en.")):
+        code, _, err = run(model, path, "--language", name)
+        assert code == 2 and words in err
 
 
 def test_on_the_command_line(export, tone, run):
     path = tone("a.wav", (1, -10))
-    code, out, err = run(export(), path, "--context", "A lecture")
-    assert (code, out) == (0, "level 10\n")
-    assert err == "stentor: warning: This model of the family test_meter takes no context: it is not used.\n"
-    for option, message in (("--hotwords", "does not support hotwords"), ("--prompt", "takes no prompt")):
-        code, _, err = run(path.parent / "model", path, option, "Boz")
+    model = export()
+    messages = {
+        "--hotwords": "does not support hotwords",
+        "--prompt": "takes no prompt",
+        "--context": "takes no context",
+    }
+    for option, message in messages.items():
+        code, _, err = run(model, path, option, "Boz")
         assert code == 2 and f"family test_meter {message}" in err
 
 

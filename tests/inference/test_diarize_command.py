@@ -35,7 +35,7 @@ def test_files_in_a_folder(diarizer, talk, tmp_path, run):
     out = tmp_path / "made" / "out"
     code, printed, _ = run("diarize", diarizer(), *files, "--out", out, "--format", "json,rttm")
     assert (code, printed) == (0, "")
-    assert sorted(p.name for p in out.iterdir()) == ["x_a.json", "x_a.rttm", "y_a.json", "y_a.rttm"]
+    assert sorted(p.name for p in out.glob("[!.]*")) == ["x_a.json", "x_a.rttm", "y_a.json", "y_a.rttm"]
     assert (out / "y_a.rttm").read_text() == "SPEAKER y_a 1 1.000 2.000 <NA> <NA> speaker_1 <NA> <NA>\n"
     assert json.loads((out / "x_a.json").read_text())["segments"] == [{"speaker": "speaker_1", "start": 1, "end": 2}]
 
@@ -65,7 +65,7 @@ def test_unreadable_files_are_named_and_the_others_done(diarizer, talk, tmp_path
     out = tmp_path / "out"
     code, _, err = run("diarize", diarizer(), *files, "--out", out)
     assert code == 3
-    assert sorted(p.name for p in out.iterdir()) == ["a.rttm", "b.rttm"]
+    assert sorted(p.name for p in out.glob("[!.]*")) == ["a.rttm", "b.rttm"]
     lines = err.strip().splitlines()
     assert "broken.wav" in lines[0] and "missing.wav does not exist" in lines[1] and "empty.wav" in lines[2]
     assert "3 of 5 files could not be diarized" in lines[-1] and "the others are done" in lines[-1]

@@ -65,3 +65,15 @@ def test_figures_are_in_the_report(run, export, data, tmp_path):
 def test_what_is_refused(run, export, data, options, message):
     code, _, err = run("evaluate", export(), "--data", data, *options)
     assert code == 2 and message in " ".join(err.replace("│", " ").split())
+
+
+def test_records_without_word_times(run, export, data, tmp_path):
+    """The error names the task that scores their text, also of streams."""
+    rows = [{**json.loads(line), "words": None} for line in data.read_text().splitlines()]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = export(task="words")
+    for options in ([], ["--stream", "1"]):
+        code, _, err = run("evaluate", model, "--data", data, *options)
+        assert code == 3 and "--task transcribe" in err
+        code, out, err = run("evaluate", model, "--data", data, *options, "--task", "transcribe")
+        assert code == 0 and "50.00 %" in out, err

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stentor.data.word_times import LEAST
 from stentor.errors import ConfigError
 from stentor.inference.formats import WRITERS, file_names, to_ctm, to_json, to_srt, to_textgrid, to_txt, to_vtt
+from stentor.inference.options import SubtitleOptions
 
 TRANSCRIPT = {
     "audio": "talks/a b.wav",
@@ -39,7 +41,7 @@ WORDS = {
 
 def test_srt():
     assert to_srt(TRANSCRIPT) == (
-        "1\n00:00:00,500 --> 00:00:03,417\nmister quilter <is>\nthe apostle of the middle\n\n"
+        "1\n00:00:00,500 --> 00:00:03,417\nmister quilter ＜is>\nthe apostle of the middle\n\n"
         "2\n00:00:03,500 --> 00:00:06,500\nclasses and we are glad\nto welcome his gospel.\n\n"
         "3\n01:01:01,250 --> 01:01:02,250\nyes\n\n"
     )
@@ -58,7 +60,7 @@ def test_subtitles_with_word_times_follow_them():
     assert to_srt(WORDS) == (
         '1\n00:00:00,100 --> 00:00:01,100\nsay "hello"\n\n2\n00:00:02,000 --> 00:00:03,000\nnow\n\n'
     )
-    assert to_srt(WORDS, "words") == (
+    assert to_srt(WORDS, SubtitleOptions(cues="words")) == (
         "1\n00:00:00,100 --> 00:00:00,400\nsay\n\n"
         '2\n00:00:00,400 --> 00:00:00,950\n"hello"\n\n3\n00:00:02,000 --> 00:00:02,500\nnow\n\n'
     )
@@ -149,10 +151,10 @@ def test_textgrid_read_back_is_complete_and_has_every_word(items, speakers):
         assert [t for _, _, t in intervals if t] == [w["word"] for w in tier_words]
         silence = sum(b - a for a, b, t in intervals if not t)
         assert silence <= duration - sum(w["end"] - w["start"] for w in tier_words) + 1e-6
-        # Words keep their times, but for those without length, which move others by a millisecond each.
-        short = sum(w["start"] == w["end"] for w in tier_words) / 1000
+        # Words keep their times, but for those that are too short, which move others by what they lack.
+        short = sum(max(0.0, LEAST - (w["end"] - w["start"])) for w in tier_words)
         for word, (a, b, _) in zip(tier_words, [i for i in intervals if i[2]], strict=True):
-            assert abs(a - word["start"]) <= short + 1e-9 and abs(b - word["end"]) <= short + 0.001 + 1e-9
+            assert abs(a - word["start"]) <= short + 1e-9 and abs(b - word["end"]) <= short + 1e-9
 
 
 def test_textgrid_of_long_recordings_keeps_milliseconds():

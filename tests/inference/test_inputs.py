@@ -68,6 +68,18 @@ def test_folders_and_patterns(export, tone, tmp_path, run):
     assert code == 0 and [line.split("\t") for line in out.splitlines()] == [[name, "level 10"] for name in in_order]
 
 
+def test_folders_contain_every_format_and_what_is_skipped_is_named(tmp_path):
+    names = ["a.oga", "b.m4b", "c.3GP", "d.mka", "e.avi", "f.ts", "g.gsm", "h.Amr", "i.wv", "deep/j.spx"]
+    others = ["k.pdf", "l.PDF", "m.zip", "a.txt", "a.srt", "deep/code.ts", "._a.wav", ".cache/n.wav", "noname"]
+    for name in names + others:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"let text: string" if "code" in name else b"\0\1")
+    said = []
+    assert expand([str(tmp_path)], said.append) == sorted(str(tmp_path / name) for name in names)
+    (message,) = said
+    assert "skipped: 2 .pdf (k.pdf, l.PDF), 1 .ts (deep/code.ts), 1 .zip (m.zip), 1 others. To read one" in message
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
@@ -102,7 +114,7 @@ def test_addresses(export, tone, tmp_path, run, server):
         export(), at, f"{server}/moved.wav", tone("local.wav", (1, -10)), "--out", out, "--format", "json"
     )
     assert (code, err) == (0, "")
-    transcripts = {p.stem: json.loads(p.read_text()) for p in out.iterdir()}
+    transcripts = {p.stem: json.loads(p.read_text()) for p in out.glob("[!.]*")}
     assert {name: t["text"] for name, t in transcripts.items()} == {
         "private": "level 20",
         "moved": "level 20",
@@ -163,8 +175,9 @@ def test_all_formats(export, tone, tmp_path, run, words):
     code, _, _ = run(
         export(task="words"), tone("a.wav", (1, -10)), "--format", "all", "--out", tmp_path / "o", *options
     )
-    formats = {"json", "txt", "srt", "vtt", "rttm", "stm", "seglst.json"} | ({"ctm", "TextGrid"} if words else set())
-    assert code == 0 and {p.name.partition(".")[2] for p in (tmp_path / "o").iterdir()} == formats
+    formats = {"json", "txt", "srt", "vtt", "ass", "lrc", "tsv", "rttm", "stm", "seglst.json"}
+    formats |= {"ctm", "TextGrid"} if words else set()
+    assert code == 0 and {p.name.partition(".")[2] for p in (tmp_path / "o").glob("[!.]*")} == formats
 
 
 def test_files_that_are_done_are_skipped(export, tone, tmp_path, run):
@@ -176,8 +189,10 @@ def test_files_that_are_done_are_skipped(export, tone, tmp_path, run):
     (out / "b.txt").write_text("only one of two\n")
     command = partial(run, export(), *files, "--out", out, "--format", "txt,json", "--skip-existing")
     code, _, err = command()
-    assert (code, err) == (0, "1 of 3 files have their outputs already.\n")
-    assert [Path(out / f"{n}.txt").read_text() for n in "abc"] == ["mine\n", "level 10\n", "level 10\n"]
-    assert command()[2] == "3 of 3 files have their outputs already.\n"
+    assert (
+        code == 0 and err.endswith("1 of 3 files have their outputs already.\n") and "a.json and 2 more, as it" in err
+    )
+    assert [Path(out / f"{n}.txt").read_text() for n in "abc"] == ["mine\n", "only one of two\n", "level 10\n"]
+    assert (out / "b.json").is_file() and command()[2].endswith("3 of 3 files have their outputs already.\n")
     code, _, err = run(tmp_path / "model", *files, "--skip-existing")
     assert code == 2 and "--out" in err

@@ -34,7 +34,7 @@ def test_commands_name_the_plugin_option(verb, counts, cli, tmp_path):
     }[verb]
     done = cli(*arguments, check=False)
     assert done.returncode == 2
-    assert "training_config.json: `task.labels`: unknown type 'count'" in done.stderr
+    assert "training_config.json: task: Unknown type 'count' for 'labels'" in done.stderr
     assert "--plugin FILE.py" in done.stderr and "unexpected failure" not in done.stderr
 
 

@@ -238,7 +238,7 @@ def test_many_texts(talker, model, run, reference, tmp_path):
     out = tmp_path / "out"
     code, printed, err = run(talker, "--from", texts, "--out", out, "--format", "flac")
     assert (code, err) == (0, "") and re.match(rf"{re.escape(str(out))}: 3 spoken: \d", printed)
-    assert sorted(p.name for p in out.iterdir()) == ["a.flac", "b.flac", "line00004.flac", "speech.jsonl"]
+    assert sorted(p.name for p in out.glob("[!.]*")) == ["a.flac", "b.flac", "line00004.flac", "speech.jsonl"]
     records = [json.loads(line) for line in (out / "speech.jsonl").read_text().splitlines()]
     assert [(r["id"], r["audio_path"], r["text"]) for r in records] == [
         ("a", "a.flac", "one two"),
@@ -260,7 +260,7 @@ def test_a_second_run_keeps_what_is_there(talker, run, tmp_path):
     )
     out = tmp_path / "out"
     run(talker, "--from", texts, "--out", out)
-    complete = {p.name: p.read_bytes() for p in out.iterdir()}
+    complete = {p.name: p.read_bytes() for p in out.glob("[!.]*")}
     (out / "b.wav").unlink()
     (out / "c.wav").write_bytes(b"RIFF")  # a damaged one is spoken again
     (out / "speech.jsonl").unlink()
@@ -268,11 +268,11 @@ def test_a_second_run_keeps_what_is_there(talker, run, tmp_path):
     time.sleep(0.01)
     code, printed, _ = run(talker, "--from", texts, "--out", out)
     assert code == 0 and "2 spoken" in printed and "1 kept as they are; --force speaks them again" in printed
-    assert {p.name: p.read_bytes() for p in out.iterdir()} == complete
+    assert {p.name: p.read_bytes() for p in out.glob("[!.]*")} == complete
     assert (out / "a.wav").stat().st_mtime_ns == before
     code, printed, _ = run(talker, "--from", texts, "--out", out, "--force")
     assert "3 spoken" in printed and "kept" not in printed
-    assert {p.name: p.read_bytes() for p in out.iterdir()} == complete
+    assert {p.name: p.read_bytes() for p in out.glob("[!.]*")} == complete
 
 
 def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
@@ -316,7 +316,7 @@ def test_bad_lines_are_told_and_the_others_spoken(talker, run, tmp_path):
         + ", ".join(f"line {n}" for n in range(2, 14))
         + ". The reasons are above; the others are done."
     )
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["good.wav", "last.wav", "speech.jsonl"]
+    assert sorted(p.name for p in (tmp_path / "out").glob("[!.]*")) == ["good.wav", "last.wav", "speech.jsonl"]
 
 
 def test_the_lists_of_omnivoice_are_understood(talker, model, run, reference, tmp_path):

@@ -327,6 +327,7 @@ def test_an_interrupt_ends_no_step_in_its_middle(run, export, tone, monkeypatch)
         (["--format", "srt"], b"", 2, "--stream is for one recording"),
         (["--words"], b"", 2, "--words is for whole files, not for --stream: leave it out."),
         (["--speech-pad", "0.3"], b"", 2, "--speech-pad is for whole files, not for --stream"),
+        (["--silence", "0"], b"", 2, "The silence must be above 0 s"),
         (["--delay", "nan"], b"", 2, "above 0 s, such as 0.32"),
         (["--rate", "1"], bytes(99), 2, "such as 16000, not 1"),
         (["--rate", "8000"], as_wav(np.zeros(99)), 2, "leave out --rate"),

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.inference.subtitles import LINE, LINES, LONGEST, SPEED, columns, cues
+from stentor.inference.options import SubtitleOptions
+from stentor.inference.subtitles import cues
+from stentor.inference.timed_text import columns
+
+RULES = SubtitleOptions()
+LINE, LINES, LONGEST, SPEED = RULES.max_line_width, RULES.max_line_count, RULES.max_cue_duration, RULES.reading_speed
 
 
 def transcript(words=None, segments=None, text=None, language="en", duration=None):
@@ -30,10 +35,10 @@ def texts(subtitles):
 
 def test_a_line_holds_42_columns_and_wide_characters_take_two():
     assert columns("ab") == 2 and columns("今日") == 4 and columns("e\u0301") == 1
-    subtitles = cues(transcript(spoken("今 日 は " * 30, 0.1), text="今日は" * 30, language="ja"))
+    subtitles = cues(transcript(spoken("今 日 は " * 28, 0.1), text="今日は" * 28, language="ja"))
     lines = [line for cue in subtitles for line in cue.text.split("\n")]
     assert " " not in "".join(lines) and max(map(columns, lines)) == LINE
-    assert "".join(lines) == "今日は" * 30
+    assert "".join(lines) == "今日は" * 28
 
 
 def test_sentences_and_pauses_end_subtitles():
@@ -60,6 +65,29 @@ def test_they_stay_as_long_as_it_takes_to_read_them():
     assert (cue.start, cue.end) == (0.0, pytest.approx(39 / SPEED, abs=1e-3))
 
 
+def test_a_short_one_joins_its_neighbour_where_there_is_no_time_for_it():
+    end = spoken("It is done. Yes.", 0.3, start=5.0)
+    assert texts(cues(transcript(end))) == ["It is done. Yes."]
+    assert texts(cues(transcript(end, duration=8.0))) == ["It is done. Yes."]
+    quick = spoken("It is done at last, I think. Yes. And now we all go home again.", 0.2)
+    assert all(c.end - c.start >= 0.5 for c in cues(transcript(quick)))
+
+
+def test_rules_of_the_caller():
+    source = transcript(spoken("one two three four five six seven eight nine ten eleven twelve", 0.5), duration=9.0)
+    lines = [c.text.split("\n") for c in cues(source, SubtitleOptions(max_line_width=11, max_line_count=3))]
+    assert max(map(len, lines)) == 3 and max(columns(line) for cue in lines for line in cue) <= 11
+    lines = "\n".join(texts(cues(source, SubtitleOptions(max_line_width=3)))).split("\n")
+    assert lines == source["text"].split(), "long words stay whole"
+    assert max(c.end - c.start for c in cues(source, SubtitleOptions(max_cue_duration=2.0))) <= 2.0
+    slow = SubtitleOptions(reading_speed=2.0, min_cue_duration=0.0, cue_gap=0.5)
+    words = spoken("yes", 0.2) + spoken("no", 0.2, start=2.0) + spoken("perhaps", 0.2, start=4.0)
+    assert [(c.start, c.end) for c in cues(transcript(words, duration=9.0), slow)] == [(0, 1.5), (2, 3), (4, 7.5)]
+    turns = [{"start": 0.0, "end": 1.0, "text": "a b"}, {"start": 1.0, "end": 2.0, "text": "c d"}]
+    source = transcript(segments=turns, text="a b c d")
+    assert [texts(cues(source, r)) for r in (RULES, SubtitleOptions(cues="segments"))] == [["a b c d"], ["a b", "c d"]]
+
+
 def test_a_pause_ends_one_even_where_it_leaves_little_time_to_read():
     words = spoken("abcd " * 12, 0.05) + spoken("yes", 0.3, start=1.6)
     assert [c.start for c in cues(transcript(words, duration=9.0))] == [0.0, 1.6]
@@ -75,15 +103,15 @@ def test_no_line_begins_with_a_closing_sign():
 def test_signs_that_stand_alone_go_with_the_word_beside_them():
     words = spoken("Bonjour ça va oui", 0.5)
     source = transcript(words, text="« Bonjour ! » ça va ? – oui.", language="fr")
-    assert texts(cues(source, "words")) == ["« Bonjour ! »", "ça", "va ? –", "oui."]
+    assert texts(cues(source, SubtitleOptions(cues="words"))) == ["« Bonjour ! »", "ça", "va ? –", "oui."]
     ja = [{"word": c, "start": i / 2, "end": i / 2 + 0.5} for i, c in enumerate("今日はいい")]
     source = transcript(ja, text="今日は。「いい」", language="ja")
-    assert texts(cues(source, "words")) == ["今", "日", "は。", "「い", "い」"]
+    assert texts(cues(source, SubtitleOptions(cues="words"))) == ["今", "日", "は。", "「い", "い」"]
 
 
-def test_words_that_are_not_those_of_the_text_are_shown_as_they_are():
-    source = transcript(spoken("one two"), text="something else")
-    assert texts(cues(source)) == ["one two"]
+def test_words_that_are_not_in_the_text_are_not_shown():
+    source = transcript(spoken("one two three"), text="something else two")
+    assert texts(cues(source)) == ["something else two"]
 
 
 def test_speakers_take_turns_and_share_what_they_say_together():
@@ -107,7 +135,7 @@ def test_speakers_take_turns_and_share_what_they_say_together():
 @pytest.mark.parametrize("kind", ["lines", "words"])
 def test_words_without_length_and_at_the_same_time_have_a_subtitle(kind):
     words = [{"word": w, "start": 1.0, "end": 1.0} for w in "abc"]
-    subtitles = cues(transcript(words, duration=1.0), kind)
+    subtitles = cues(transcript(words, duration=1.0), SubtitleOptions(cues=kind))
     assert " ".join(c.text for c in subtitles) == "a b c"
     assert all(c.start < c.end for c in subtitles)
 
@@ -159,9 +187,11 @@ def test_with_word_times_they_begin_with_a_word_and_end_with_one_or_in_silence(i
     source = transcript(words, duration=at + 2)
     subtitles = cues(source)
     check(subtitles, source)
-    check([c for c in cues(source, "words") if c.end - c.start <= LONGEST], source)
+    check([c for c in cues(source, SubtitleOptions(cues="words")) if c.end - c.start <= LONGEST], source)
     for cue, following in zip(subtitles, [*subtitles[1:], None]):
-        # Nothing is shown while a word of the next subtitle is said.
+        # Nothing is shown while a word of the next subtitle is said, and none is too short where it can stay.
         assert following is None or cue.end <= following.start
+        room = (source["duration"] if following is None else following.start) - cue.start
+        assert cue.end - cue.start >= min(0.5, room) - 2e-3
         inside = [w for w in words if w["start"] < cue.end - 1e-9 and w["end"] > cue.start + 1e-9]
         assert inside or not words

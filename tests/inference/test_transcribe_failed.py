@@ -90,8 +90,8 @@ def test_thresholds_of_a_call(export, unsure, partly, run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--log-prob-threshold", "1"], "mean_log_prob 1"),
-        (["--compression-ratio-threshold", "0.5"], "compression_ratio 0.5"),
+        (["--log-prob-threshold", "1"], "a number below 0"),
+        (["--compression-ratio-threshold", "0.5"], "a number above 1"),
         (["--no-speech-threshold", "0.5"], "has no no-speech probability"),
         (["--vad-threshold", "-3"], "dB above the noise floor"),
         (["--vad", "silero", "--vad-threshold", "6"], "a probability between 0 and 1"),
@@ -114,11 +114,11 @@ def windows_of(model, path, **options):
 def test_silence_and_short_speech_are_not_given_to_the_model(export, tone):
     model = load(export())
     path = tone("a.wav", (2, None), (3, -10), (1, None), (0.5, -10), (1, None), (5, -10), (2, None))
-    assert windows_of(model, path) == [14.5]
+    assert windows_of(model, path) == [1.5, 5.5, 7.5, 14.5]  # the text is too short for the speech: its pieces, too
     assert windows_of(model, path, min_silence=0.5, speech_pad=0.2) == pytest.approx([0.9, 3.4, 5.4], abs=0.15)
     assert windows_of(model, path, min_silence=0.5, speech_pad=0.0) == pytest.approx([0.5, 3.0, 5.0], abs=0.15)
     assert windows_of(model, path, min_silence=0.5, min_speech=1) == pytest.approx([3.3, 5.3], abs=0.15)
-    assert windows_of(model, path, min_silence=1.5) == pytest.approx([10.8], abs=0.15)
+    assert windows_of(model, path, min_silence=1.5) == pytest.approx([1.5, 3.7, 5.7, 10.8], abs=0.15)
 
 
 @pytest.mark.parametrize("pad", [0.3, 3.0])

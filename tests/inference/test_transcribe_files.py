@@ -42,7 +42,7 @@ def test_files_in_a_folder(export, tone, tmp_path, run):
     out = tmp_path / "made" / "out"
     code, printed, _ = run(export(), *files, "--out", out, "--format", "json,txt,srt,vtt")
     assert (code, printed) == (0, "")
-    assert sorted(p.name for p in out.iterdir()) == sorted(
+    assert sorted(p.name for p in out.glob("[!.]*")) == sorted(
         f"{stem}.{kind}" for stem in ("x_a", "y_a", "b") for kind in ("json", "txt", "srt", "vtt")
     )
     assert json.loads((out / "y_a.json").read_text())["text"] == "level 20"
@@ -57,7 +57,7 @@ def test_unreadable_files_are_named_and_the_others_done(export, tone, tmp_path, 
     out = tmp_path / "out"
     code, _, err = run(export(), *files, "--out", out)
     assert code == 3
-    assert sorted(p.name for p in out.iterdir()) == ["a.txt", "b.txt"]
+    assert sorted(p.name for p in out.glob("[!.]*")) == ["a.txt", "b.txt"]
     assert (out / "b.txt").read_text() == "level 20\n"
     lines = err.strip().splitlines()
     assert "broken.wav" in lines[0] and "missing.wav does not exist" in lines[1]
@@ -68,9 +68,11 @@ def test_unreadable_files_are_named_and_the_others_done(export, tone, tmp_path, 
     ("options", "message"),
     [
         (["--words"], "has no word times: it was trained for the task transcribe"),
-        (["--format", "srt", "--cues", "words"], "needs --words"),
-        (["--words", "--cues", "words"], "--format srt or vtt"),
-        (["--format", "srt", "--cues", "syllables"], "known: lines, words"),
+        (["--format", "srt", "--cues", "words"], "has no word times: it was trained for the task transcribe"),
+        (["--words", "--cues", "words"], "--cues: only for subtitles, so add --format srt, vtt, ass, lrc or tsv"),
+        (["--format", "srt", "--cues", "syllables"], "known: lines, words, segments."),
+        (["--format", "srt", "--highlight-words"], "--highlight-words is for --format vtt, ass and lrc"),
+        (["--format", "srt", "--max-cue-duration", "0.5"], "less than --min-cue-duration (default 1): lower"),
         (["--diarizer", "other"], "There is no model other"),
         (["--format", "docx"], "Unknown --format docx; known: json, txt, srt, vtt, ctm, textgrid"),
         (["--format", "json,srt"], "--out"),
@@ -107,7 +109,7 @@ def test_word_times_from_the_start_of_a_long_file(export, tone, tmp_path, run):
     assert max(lengths) <= 30 * RATE and sum(lengths) < 35 * RATE
     code, _, err = run(folder, path, "--words", "--out", out, "--format", "json,srt,vtt,ctm,textgrid")
     assert (code, err) == (0, "")
-    assert sorted(p.name for p in out.iterdir()) == [f"long.{s}" for s in ("TextGrid", "ctm", "json", "srt", "vtt")]
+    assert sorted(p.name for p in out.glob("[!.]*")) == [f"long.{s}" for s in ("TextGrid", "ctm", "json", "srt", "vtt")]
     transcript = json.loads((out / "long.json").read_text())
     words = transcript["words"]
     assert [w["word"] for w in words] == ["level", "10", "level", "20", "level", "30"]
@@ -124,7 +126,7 @@ def test_word_times_from_the_start_of_a_long_file(export, tone, tmp_path, run):
 def test_words_of_neighbouring_windows_do_not_overlap(export, tone, monkeypatch):
     import torch
 
-    path = tone("long.wav", (50, -10), (1, None), (45, -20))
+    path = tone("long.wav", (25, -10), (1, None), (25, -10), (1, None), (22, -20), (1, None), (21, -20))
     model = load(export(task="words"))
 
     def align(level, length, feature_lengths):
@@ -140,8 +142,23 @@ def test_words_of_neighbouring_windows_do_not_overlap(export, tone, monkeypatch)
 
 
 def test_cues_of_one_word_each(export, tone, run):
-    code, out, _ = run(export(task="words"), tone("a.wav", (2, -10)), "--words", "--format", "srt", "--cues", "words")
+    code, out, _ = run(export(task="words"), tone("a.wav", (2, -10)), "--format", "srt", "--cues", "words")
     assert (code, out) == (0, "1\n00:00:00,100 --> 00:00:00,400\nlevel\n\n2\n00:00:00,500 --> 00:00:02,000\n10\n")
+
+
+def test_subtitles_have_the_word_times_that_the_model_knows(export, tone, tmp_path, run):
+    path, folder = tone("a.wav", (2, -10), (6, None), (2, -20)), export(task="words")
+    rules = ["--max-line-width", "5", "--max-line-count", "1", "--highlight-words"]
+    for name, options in (("plain", []), ("asked", ["--words"])):
+        code, _, err = run(folder, path, "--out", tmp_path / name, "--format", "json,srt,vtt", *rules, *options)
+        assert (code, err) == (0, "")
+    plain, asked = ({p.name: p.read_text() for p in (tmp_path / name).iterdir()} for name in ("plain", "asked"))
+    assert (plain["a.srt"], plain["a.vtt"]) == (asked["a.srt"], asked["a.vtt"])
+    words = json.loads(asked["a.json"])["words"]
+    starts = [float(line[6:12].replace(",", ".")) for line in plain["a.srt"].splitlines() if "-->" in line]
+    assert starts == [word["start"] for word in words] and "<c>10</c>" in plain["a.vtt"]
+    _, alone, _ = run(folder, path, "--format", "json")
+    assert json.loads(plain["a.json"]) == json.loads(alone) and "words" not in alone
 
 
 def test_a_window_with_more_words_than_it_can_hold_keeps_its_text(export, tone, monkeypatch, capsys):

@@ -1,6 +1,8 @@
 """Cutting at pauses: nothing of the speech lost, nothing twice, no window too long."""
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +70,11 @@ def test_speech_is_covered_exactly_once(stretches, odd, longest):
     windows = cut(activity, RATE, longest)
     assert_sound(windows, activity, longest)
     assert bool(windows) == bool(speech.any())
+    shared = cut(activity, RATE, longest, overlap=0.088 * longest)
+    assert_sound([replace(w, start=w.speech_start, end=w.speech_end) for w in shared], activity, longest)
+    assert all(w.end - w.start <= longest * RATE for w in shared)
+    overlaps = [max(0, a.end - b.start) / RATE for a, b in pairwise(shared)]
+    assert all(overlap == 0 or 0.07 * longest < overlap < 0.105 * longest for overlap in overlaps)
 
 
 def test_a_short_recording_is_one_window_as_it_is():

@@ -230,6 +230,11 @@ def test_ctc_remembers_the_surest_frame_of_a_class_over_a_prefix_that_writes_it_
     assert decode(log_probs, torch.tensor([2]), BLANK, beams=4)[0][:2] == ([1], [pytest.approx(math.log(0.45))])
 
 
+def test_a_phrase_may_have_its_own_strength():
+    bias = phrases("bob", "bobby\t2", "car\t0.5")
+    assert [earned(bias, text) for text in ("bob", "bobby", "car")] == [6, 10, 1.5]  # a shared beginning earns the most
+
+
 def test_a_list_of_no_words_favours_nothing():
     assert not phrases("", " ").rows([START], torch.zeros(1, len(LETTERS))).any()
 

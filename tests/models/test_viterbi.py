@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stentor.models.decoding.viterbi import WILDCARD, frames_needed, long_path, viterbi, with_wildcard
+from stentor.losses.base import WILDCARD
+from stentor.models.decoding.viterbi import frames_needed, long_path, viterbi, with_wildcard
 
 
 def textbook(emissions: np.ndarray, labels: list[int], blank: int) -> tuple[list[int], float]:
@@ -165,3 +166,15 @@ def test_a_wildcard_hears_any_sound_and_rather_not_silence():
     (path,) = viterbi([with_wildcard(e.log_softmax(-1), 0, 0.7)], [[1, WILDCARD, 2]])
     first, after = path.labels(3)
     assert (first.tolist(), after.tolist()) == ([1, 4, 7], [2, 6, 8])
+
+
+@pytest.mark.parametrize("labels", [[1, WILDCARD, 2], [WILDCARD], [WILDCARD, 1], [2, WILDCARD]])
+def test_without_penalty_a_wildcard_is_the_star_token_of_torchaudio(labels):
+    """The star has log-probability 0 in every frame, here in emissions whose best class has it too: all strings."""
+    e = random_item(np.random.default_rng(len(labels)), 5, 3)
+    e = (e - e.amax(-1, keepdim=True)).double()
+    starred = np.concatenate([e.numpy(), np.zeros((5, 1))], 1)
+    strings = itertools.product(range(4), repeat=5)
+    spelled = [s for s in strings if [c for c, _ in itertools.groupby(s) if c] == [label % 4 for label in labels]]
+    (path,) = viterbi([with_wildcard(e, 0, 0.0).float()], [labels])
+    assert path.score == pytest.approx(max(starred[range(5), s].sum() for s in spelled), abs=1e-5)

@@ -24,7 +24,7 @@ def test_results_are_written_in_order(tmp_path, jobs, capsys):
     run(tmp_path / "a.part", jobs=jobs)
     header, *lines = map(json.loads, (tmp_path / "a.part").read_text().splitlines())
     assert header == {"settings": {"seed": 1}} and lines == list(outcomes())
-    assert capsys.readouterr().err.splitlines()[-1] == "squaring: 30 of 30 numbers"
+    assert capsys.readouterr().err == ""  # lines of progress come every half a minute
     run(tmp_path / "a.part", Squares(lambda: pytest.fail("nothing remains")))
     assert capsys.readouterr().out == "Resuming: 30 of 30 numbers are already done.\n"
 

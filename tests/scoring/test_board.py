@@ -79,11 +79,11 @@ def says(whisper, monkeypatch):
 
     def answer(table):
         def predict(task, bundle, examples, checked=None):
+            rest = {"words": [], "log_prob": -0.1, "failed": [], "temperature": 0.0}
             if not warm:  # the first call
                 warm.append(True)
-                return [{"text": ""} for _ in examples]
+                return [{"text": "", **rest} for _ in examples]
             said = table if callable(table) else lambda example: table.get(example.text, example.text)
-            rest = {"words": [], "log_prob": -0.1, "failed": [], "temperature": 0.0}
             return [{"text": said(example), **rest} for example in examples]
 
         warm = []
@@ -237,7 +237,11 @@ def test_recordings_are_scored_whole():
             "there is no board 'german'; known are: english, multilingual, long_form, seedtts_en",
         ),
         (["--board", "english:ami"], 2, "english has no set 'ami'; it has: ami_cleaned,"),
-        (["--board", "english", "--task", "words"], 2, "--task is for the task of a model, not for --board"),
+        (
+            ["--board", "english", "--task", "words"],
+            2,
+            "--task is for the task of a model and --stream, not for --board",
+        ),
         (["--board", "english", "--scoring", "open_asr"], 2, "--scoring is for the task of a model, not for --board"),
         (["--board", "english:spgispeech"], 3, "spgispeech"),
         (["--data", "x.jsonl", "--scoring", "sclite"], 2, "there is no such scoring; known are: levenshtein,"),

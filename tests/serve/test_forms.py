@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from fastapi import Request
-from pydantic import ValidationError
 
 from stentor.errors import AudioError
 from stentor.serve import uploads
@@ -77,16 +76,15 @@ def test_a_sender_who_never_ends(monkeypatch):
         ({"temperature": "nan"}, "temperature"),
         ({"chunking_strategy": '{"a":' * 100_000}, "chunking_strategy"),
         ({"chunking_strategy": '{"\\ud800": 1}'}, "chunking_strategy"),
-        ({"chunking_strategy": {"type": "server_vad", "threshold": "0"}}, "chunking_strategy"),
+        ({"chunking_strategy": {"type": "server_vad", "threshold": "0"}}, "chunking_strategy.threshold"),
         ({"model": "m" * 1000}, "model"),
-        ({"language": "İ"}, "language"),
         ({"é": "1"}, "é"),
     ],
 )
 def test_wrong_fields(fields, param):
-    with pytest.raises((ValidationError, ApiError)) as refusal:
-        TranscriptionForm.model_validate({"model": "m", **fields})
-    problem = api_error(refusal.value)
+    with pytest.raises(ApiError) as refusal:
+        TranscriptionForm.requested({"model": "m", **fields})
+    problem = refusal.value
     assert (problem.status, problem.param) == (400, param) and len(str(problem)) < 300
 
 

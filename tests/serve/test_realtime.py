@@ -159,7 +159,14 @@ def test_delays_prompts_and_log_probabilities(live, chunks):
     assert len(partials) > 3 and text_of([e for e in events if "partial" not in e]) == events[-1]["transcript"]
     for word, token in zip(events[-1]["words"], events[-1]["logprobs"], strict=True):
         assert np.exp(token["logprob"]) == pytest.approx(word["confidence"]) and token["token"] == word["word"]
-    wrong = {"prompt": "ab", "keywords": ["ab"], "delay": 9.0, "language": "klingonish", "languages": ["klingonish"]}
+    with Client(live) as client:
+        client.configure(transcription={"model": "model", "prompt": "ab", "keywords": ["ab"]})
+        shown = client.events("session.updated")[-1]["session"]
+        assert [" ".join(warning.split()[:5]) for warning in shown["warnings"]] == [
+            "This model takes no prompt",
+            "This model takes no keywords",
+        ]
+    wrong = {"delay": 9.0, "language": "klingonish", "languages": ["klingonish"]}
     for field, value in wrong.items():
         with Client(live) as client:
             client.configure(transcription={"model": "model", field: value})
@@ -210,3 +217,14 @@ def test_a_model_that_cannot_stream(worded, tone):
         events = client.events(".completed")
     assert text_of(events) == "level 20"
     assert words_of(events)[0]["start"] == 0.1
+
+
+def test_the_beta_s_update(live):
+    """OpenAI's clients of 2025 send it; the answer has their name as well."""
+    sent = {"input_audio_format": "g711_ulaw", "input_audio_transcription": {"model": "model"}, "turn_detection": None}
+    with Client(live, "intent=transcription") as client:
+        client.send("transcription_session.update", session=sent)
+        shown = client.events("session.updated")[-1]["session"]["audio"]["input"]
+        assert (shown["format"], shown["turn_detection"]) == ({"type": "audio/pcmu", "rate": 8000}, None)
+        client.send("transcription_session.update", session={**sent, "input_audio_format": "pcm8"})
+        assert "'audio.input.format.type' must be" in client.events("error")[-1]["error"]["message"]

@@ -179,10 +179,10 @@ WRONG = [
     ({"voice": "../voices/anna"}, "voice", "no voice"),
     ({"voice": "a low voice", "instructions": "slow"}, "instructions", "not in both"),
     ({"instructions": "low " * 200}, "instructions", "the limit is 500"),
-    ({"speed": 5.0}, "speed", "less than or equal to 4"),
+    ({"speed": 5.0}, "speed", "from 0.25 to 4"),
     ({"response_format": "docx"}, "response_format", "'mp3', 'opus'"),
-    ({"stream_format": "none"}, "stream_format", "'audio' or 'sse'"),
-    ({"seed": -1}, "seed", "greater than or equal to 0"),
+    ({"stream_format": "none"}, "stream_format", "'audio', 'sse'"),
+    ({"seed": -1}, "seed", "of at least 0"),
 ]
 
 

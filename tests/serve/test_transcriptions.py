@@ -27,6 +27,13 @@ def test_formats_that_are_text(talks, tone, run):
         assert answer.rstrip("\n") == printed.rstrip("\n")
 
 
+def test_subtitles_follow_the_word_times(worded, tone, run):
+    path, folder = tone("a.wav", *SPEECH), worded.service.registry.models["model"].model.folder
+    answer = worded.client.audio.transcriptions.create(file=path, model="model", response_format="srt")
+    _, printed, _ = run("transcribe", folder, path, "--words", "--format", "srt")
+    assert answer.rstrip("\n") == printed.rstrip("\n") and "00:00:00,100 --> " in answer
+
+
 def test_verbose_json(talks, tone):
     path = tone("a.wav", (2, -10), (40, None), (2, -20))
     folder = talks.service.registry.models["model"].model.folder
@@ -130,14 +137,12 @@ WRONG = [
     ({"response_format": "diarized_json"}, 400, "response_format", "--diarizer"),
     ({"response_format": "srt", "stream": True}, 400, "response_format", "not streamed"),
     ({"language": "klingonian"}, 400, "language", "There is no language"),
+    ({"language": "İ"}, 400, "language", "There is no language"),
     ({"languages": ["en", "de"]}, 400, "languages", "one language"),
-    ({"temperature": 1.5}, 400, "temperature", "less than or equal to 1"),
-    ({"prompt": "hello"}, 400, "prompt", "takes no prompt"),
-    ({"keywords": ["Stentor"]}, 400, "keywords", "does not support hotwords"),
+    ({"temperature": 1.5}, 400, "temperature", "must be a number from 0 to 1 or null, not 1.5"),
     ({"include": ["logprobs"], "response_format": "text"}, 400, "include", "response_format=json"),
-    ({"chunking_strategy": {"type": "server_vad", "threshold": 0.5}}, 400, "chunking_strategy", "--vad silero"),
     ({"known_speaker_names": ["Ann"]}, 400, "known_speaker_references", "needs one"),
-    ({"extra_body": {"best_of": 5}}, 400, "best_of", "Extra inputs"),
+    ({"extra_body": {"languag": "en"}}, 400, "languag", "did you mean 'language'?"),
 ]
 
 
@@ -157,7 +162,16 @@ def test_what_is_no_audio(talks, tone, content):
     assert refusal.value.param == "file" and "/tmp" not in refusal.value.message
     assert "talk.wav" in refusal.value.message or not content
     answer = talks.client.audio.transcriptions.create(file=tone("a.wav", *SPEECH), model="model")
-    assert answer.text == "level 10"
+    assert answer.text == "level 10 level 20"
+
+
+def test_what_is_there_of_a_file_that_is_cut_short(talks, tone):
+    content = tone("a.wav", *SPEECH).read_bytes()
+    files = {"file": ("a.wav", content[: len(content) // 2])}
+    refused = talks.http.post("/v1/audio/transcriptions", data={"model": "model"}, files=files)
+    assert refused.status_code == 400 and "partial=true in the form reads what is there" in refused.text
+    answer = talks.http.post("/v1/audio/transcriptions", data={"model": "model", "partial": "true"}, files=files)
+    assert answer.status_code == 200 and answer.json()["text"] == "level 10"
 
 
 def test_speech_is_found_as_the_request_says(talks, tone):
@@ -183,7 +197,8 @@ def test_models_health_and_metrics(export, serve, tone):
     assert server.client.models.retrieve("whisper-1").owned_by == "stentor"
     with pytest.raises(openai.NotFoundError):
         server.client.models.retrieve("gpt")
-    assert server.client.audio.transcriptions.create(file=tone("a.wav", *SPEECH), model="whisper-1").text == "level 10"
+    path = tone("a.wav", *SPEECH)
+    assert server.client.audio.transcriptions.create(file=path, model="whisper-1").text == "level 10 level 20"
     assert server.http.get("/health").json() == {"status": "ok", "requests": 0}
     lines = server.http.get("/metrics").text
     assert 'stentor_requests_total{route="/v1/audio/transcriptions",status="200"} 1.0' in lines
@@ -210,3 +225,44 @@ def test_log_probabilities_that_json_does_not_know(talks, tone, monkeypatch):
     assert {token.logprob for token in ask(**options, include=["logprobs"]).logprobs} == {-9999.0}
     events = list(ask(**options, include=["logprobs"], stream=True))
     assert {token.logprob for event in events for token in event.logprobs} == {-9999.0}
+
+
+FOREIGN = [
+    ({"prompt": "hello"}, "model takes no prompt"),
+    ({"keywords[]": "Stentor"}, "model takes no keywords"),
+    ({"hotwords": "Stentor, meter"}, "model takes no keywords"),
+    ({"beam_size": "5", "vad_filter": "false"}, "beam_size has no effect on this server. vad_filter has no effect"),
+    ({"vad_filter": "true"}, None),
+    ({"chunking_strategy": '{"type": "server_vad", "threshold": 0.5}'}, None),
+    ({"chunking_strategy[threshold]": "0.5"}, None),
+    ({"task": "transcribe", "translate": "false"}, "translate has no effect"),
+    ({"language": "English"}, None),
+    ({"language": "auto", "diarize": "false"}, "diarize has no effect"),
+]
+
+
+@pytest.mark.parametrize(("fields", "warning"), FOREIGN)
+def test_names_of_other_servers(talks, tone, fields, warning):
+    file = {"file": ("a.wav", tone("a.wav", (2, -10)).read_bytes())}
+    answer = talks.http.post("/v1/audio/transcriptions", data={"model": "model", **fields}, files=file)
+    assert answer.status_code == 200 and answer.json()["text"] == "level 10"
+    assert answer.headers.get("x-stentor-warning", "").startswith(warning or "")
+    assert bool(warning) == ("x-stentor-warning" in answer.headers)
+
+
+HINTS = [
+    ({"word_timestamps": "true", "response_format": "verbose_json"}, "timestamp_granularities", "no word times"),
+    ({"diarize": "true"}, "diarize", "response_format=diarized_json"),
+    ({"initial_prompt": "a", "prompt": "b"}, "initial_prompt", "initial_prompt is prompt here"),
+    ({"output": "tsv"}, "response_format", "'text'"),
+    ({"temperature": "hot"}, "temperature", "must be a number from 0 to 1 or null, not 'hot'"),
+    ({"chunking_strategy": "{"}, "chunking_strategy", "must be 'auto'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param", "words"), HINTS)
+def test_hints_about_names_of_other_servers(talks, tone, fields, param, words):
+    file = {"file": ("a.wav", tone("a.wav", (1, -10)).read_bytes())}
+    answer = talks.http.post("/v1/audio/transcriptions", data={"model": "model", **fields}, files=file)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param) and words in error["message"]

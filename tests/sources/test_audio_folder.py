@@ -28,7 +28,16 @@ def test_texts_lie_beside_recordings(folder):
         ("s1/c.wav", None),
     ]
     assert isinstance(unusable, UnusableRecord) and (unusable.id, unusable.reason) == ("s2/d.wav", "unreadable")
-    assert unusable.message == f"{folder}/s2/d.txt is not UTF-8 text (byte 3)."
+    assert unusable.message == f"{folder}/s2/d.txt:1: this is not UTF-8 text; save the file as UTF-8."
+
+
+def test_case_does_not_matter_and_texts_without_recordings_are_reported(folder):
+    (folder / "a.lab").rename(folder / "A.LAB")
+    (folder / "s1" / "e.Lab").write_text("alone")
+    (folder / "s1" / "c.txt").write_text("eins", "utf-16")
+    lab, one, _, three, _ = parse_source(str(folder)).cuts()
+    assert (lab.id, lab.reason) == ("s1/e.Lab", "no_audio") and "no recording of the same name" in lab.message
+    assert (text_of(one), text_of(three)) == ("one two", "eins")
 
 
 def test_other_texts_and_none(folder):

@@ -8,10 +8,10 @@ import pytest
 
 from stentor.config.document import Mistakes
 from stentor.config.schema import Config
-from stentor.config.schema_walk import entries
 from stentor.config.yaml_writer import dump
 from stentor.errors import ConfigError
 from stentor.section import alternatives
+from stentor.section.schema_walk import entries
 from stentor.sources.base import Source
 from stentor.studio.projects import Projects
 from stentor.studio.runs.path_policy import FREE, OWN, REFUSED, _owner, _PathPolicy, checked

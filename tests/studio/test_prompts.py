@@ -35,7 +35,7 @@ def test_languages_are_those_of_phrases_and_of_models():
     assert len(codes) == len(set(codes)) == len(NAMES) and ("Swedish", "sv") in languages
     assert {"yue", "haw", "la"} <= set(codes)  # of Whisper, without phrases
     assert dict(map(reversed, languages))["la"] != "Latin"
-    with pytest.raises(ConfigError, match="no language code"):
+    with pytest.raises(ConfigError, match="There is no language"):
         checked_language("klingon")
     assert [checked_language(c) for c in ("no", "pt-BR", " SV ", "", None)] == ["nb", "pt", "sv", None, None]
 

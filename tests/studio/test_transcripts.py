@@ -186,7 +186,7 @@ def test_json_of_other_programs():
 def test_languages_are_codes():
     table = "file,text,locale\na,x,pt-BR\nb,y,Swedish\nc,z,no\nd,w,\n"
     assert [e.language for e in parse("m.csv", table.encode())] == ["pt", "sv", "nb", None]
-    with pytest.raises(DataError, match=r"m.csv:2: 'klingonisch' is no language code"):
+    with pytest.raises(DataError, match=r"m.csv:2: There is no language 'klingonisch'"):
         parse("m.csv", b"file,text,locale\na,x,klingonisch\n")
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from stentor.text.languages import find, known_code, language_code, table, unknown_language
+from stentor.cli import main
+from stentor.errors import ConfigError
+from stentor.text.languages import checked_language, find, known_code, language_code, table, unknown_language
 
 
 def test_the_table_has_omnivoices_languages():
@@ -40,12 +42,28 @@ def test_the_names_of_a_language_are_one(name):
         ("arb", "ar"),
         ("Pushto", "ps"),
         ("xx-YY", "xx"),
+        ("gsw-CH", "gsw"),
+        ("gla", "gd"),
+        ("qu", "qu"),
         ("", None),
         (None, None),
     ],
 )
 def test_codes(name, code):
     assert language_code(name) == code
+
+
+def test_checked_languages_keep_their_region():
+    assert [checked_language(n) for n in ("pt-BR", "zh-Hans-CN", "gsw", "", "Auto")] == [
+        "pt-br",
+        "zh",
+        "gsw",
+        None,
+        None,
+    ]
+    for unknown in ("klingon", "xx", "engish"):
+        with pytest.raises(ConfigError, match=f"There is no language '{unknown}'"):
+            checked_language(unknown)
 
 
 def test_what_is_not_in_it_stays_and_is_named():
@@ -64,3 +82,9 @@ def test_records_name_their_language_by_its_code(tmp_path):
         record = {"id": "a", "audio_path": "a.wav", "duration": 1.0, "text": "a", "language": name}
         cut = cut_from_record(record, tmp_path, "line 1")
         assert language_of(cut) == "en"
+
+
+@pytest.mark.parametrize("command", ["models", "align nowhere a.wav text", "prepare speech texts.txt --to out"])
+def test_commands_refuse_an_unknown_language(command, capsys):
+    assert main([*command.split(), "--language", "engish"]) == 2
+    assert "There is no language 'engish': did you mean en (English)?" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stentor.text.written_words import joined, written_words
+from stentor.text.written_words import joined, joined_windows, written_words
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,11 @@ from stentor.text.written_words import joined, written_words
 def test_words_and_the_text_that_they_make(text, words, again):
     assert written_words(text) == words
     assert joined(words) == (text if again is None else again)
+
+
+def test_the_characters_at_the_seam_of_windows_decide_about_a_space():
+    glued = "今日は。|「いい」天気 我在北京|上海 他说…|“不” |one"
+    spaced = "iPhone|Proが 価格は1998|円 잘지냈어요|네 สวัสดีครับ|วันนี้ ជំរាបសួរ|ខ្ញុំ wait…|“No”"
+    for space, seams in (("", glued), (" ", spaced)):
+        for seam in seams.split():
+            assert joined_windows(seam.split("|")) == seam.replace("|", space)

@@ -4,10 +4,10 @@ libsndfile reads wav, flac, mp3, ogg, opus, SPHERE, aiff and more; FFmpeg (the o
 A file that cannot be trusted is refused with a reason, so that it is counted instead of trained on.
 """
 
+import contextlib
 import io
 import os
-import re
-import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,28 +15,18 @@ from typing import Any
 import numpy as np
 
 from stentor.audio.channels import to_mono
-from stentor.audio.ffmpeg import ffmpeg_errors, is_text, open_av
+from stentor.audio.ffmpeg import Track, cut_short, open_av
+from stentor.audio.links import Spliced, behind, check_complete, layout
+from stentor.audio.selection import WHOLE, Selection
 from stentor.errors import AudioError, installed
 
 SILENCE = 10 ** (-90 / 20)
 """A file whose samples are all below this (-90 dBFS, less than one step of 16 bits) is silent."""
 
-AUDIO_SUFFIXES = (
-    *(".wav", ".flac", ".mp3", ".ogg", ".opus", ".sph", ".aiff", ".aif", ".au", ".w64", ".caf"),
-    *(".m4a", ".aac", ".wma", ".amr", ".webm", ".mp4", ".mkv", ".mov"),
-)
-"""Suffixes of audio files, for searches in folders; those of the second line need FFmpeg."""
-
 # libsndfile's error codes for a file that another reader may know: unrecognised format, unsupported encoding.
 _FOREIGN = (1, 4)
 LOUDEST = 2.0**31
 """Beyond this, the full scale of 32-bit integers, float samples are no audio."""
-# What libsndfile's log says about a file that ends before its header says.
-_CUT_SHORT = re.compile(
-    r"(?:SSND|Data Size|BODY|riff|Riff size)\s*: (\d+) \(should be (\d+)\)|(?i:seems to be (?:a )?(truncated))"
-)
-# Programs that write to a pipe cannot know the length: they leave 0 or a number near the largest in the wav header.
-_UNKNOWN_SIZE = 0x7FFF0000
 # libsndfile's length of a FLAC that was written to a pipe, in which it cannot be moved.
 UNKNOWN_FRAMES = 2**63 - 1
 
@@ -54,29 +44,23 @@ class AudioInfo:
     """Samples per channel."""
     format: str
     """Container and encoding, such as `WAV/PCM_16`."""
+    notes: tuple[str, ...] = ()
+    """Contradictions of the header, and what was added or left out, as clauses without the file's name."""
 
 
-MP3_FULL_DECODE = 60.0
-"""Seconds of the longest MP3 that is decoded entirely to read a part of it: at each seek (soundfile also seeks after a
-partial read) libmpg123 prints errors about frames whose samples it rightly drops."""
-
-
-def probe(path: str | Path) -> AudioInfo:
-    """The properties of a file, from its header (MP3 files that declare no length are decoded).
+def probe(path: str | Path, selection: Selection = WHOLE) -> AudioInfo:
+    """The properties of a file, from its header (files that declare no length, or a wrong one, are decoded).
 
     Raises `AudioError` with the reason `missing`, `empty` (0 bytes), `unreadable` or `truncated`.
     A valid file with no samples has duration 0; `read` refuses it.
     """
-    path = _existing(path)
-    file = _opened(path)
-    if file is None:
-        return _probe_av(path)
-    with file:
-        _check_complete(file, path)
-        frames = file.frames if _declares_length(file, path) else len(_decode(file, path, 0.0, None, "int16")[0])
-        return AudioInfo(
-            frames / file.samplerate, file.samplerate, file.channels, frames, f"{file.format}/{file.subtype}"
-        )
+    path = existing(path)
+    with opened(path, selection) as (files, notes, known):
+        if not files:
+            return _probe_av(path, selection, notes, known)
+        first, seconds = files[0], sum(file.frames / file.samplerate for file in files)
+        frames, name = round(seconds * first.samplerate), f"{first.format}/{first.subtype}"
+        return AudioInfo(seconds, first.samplerate, first.channels, frames, name, notes)
 
 
 def read(
@@ -85,45 +69,55 @@ def read(
     start: float = 0.0,
     duration: float | None = None,
     check_silence: bool = True,
-    channel: int | None = None,
+    selection: Selection = WHOLE,
 ) -> np.ndarray:
-    """A piece of a file as float32 [samples] at `rate` Hz: the mean of its channels (see `to_mono`), or the `channel`
-    of this number (from 0), resampled with soxr (HQ).
+    """A piece of a file as float32 [samples] at `rate` Hz: the mean of its channels (see `to_mono`), or what the
+    `selection` says, resampled with soxr (HQ).
 
     `start` and `duration` are seconds; None reads to the end. Raises `AudioError` with one of the reasons `missing`,
     `unreadable`, `empty` (no samples), `truncated` (the samples end more than 0.2 s and 5 % before the header or the
     request says), `no_channel`, `not_finite` (NaN, infinite or absurdly large samples) and, with `check_silence`,
     `silent` (all below -90 dBFS).
     """
-    path = _existing(path)
-    file = _opened(path)
-    if file is None:
-        samples, file_rate, expected = _decode_av(path, start, duration)
-    else:
-        with file:
-            samples, file_rate, expected = _decode(file, path, start, duration)
-    seconds = len(samples) / file_rate
-    check_length(path, start, expected, seconds)
-    if not len(samples):
+    path = existing(path)
+    parts, at = list[tuple[np.ndarray, int, float]](), 0.0
+    whole = duration is None and not selection.partial  # where a FLAC ends is seen when it was read
+    with opened(path, selection, 0.0 if whole else None if duration is None else start + duration) as (files, _, known):
+        for file in files:
+            length, first = file.frames / file.samplerate, max(0.0, start - at)
+            wanted = None if duration is None else duration - max(0.0, at - start)
+            last = file is files[-1]
+            if (last and not parts) or (first < length and (wanted is None or wanted > 0)):
+                to_end = wanted is not None and first + wanted >= length and not last
+                parts.append(_decode(file, path, first, None if to_end else wanted))
+            at += length
+        if whole and files and files[0].format == "FLAC" and installed("av"):
+            known = os.lseek(files[0].name, 0, os.SEEK_CUR) == path.stat().st_size
+            files = files if known else []
+    if not files:
+        parts = [_decode_av(path, selection, start, duration, known)]
+    seconds = sum(len(samples) / file_rate for samples, file_rate, _ in parts)
+    if not selection.partial:
+        check_length(path, start, sum(expected for _, _, expected in parts), seconds)
+    if not seconds:
         raise AudioError(f"{path} has no samples.", "empty")
-    mono = to_mono(samples, str(path), channel)
-    check_finite(mono, str(path))
-    if check_silence and np.abs(mono).max() < SILENCE:
+    monos = [to_mono(samples, str(path), selection.channel) for samples, _, _ in parts]
+    check_finite(monos[0] if len(monos) == 1 else np.concatenate(monos), str(path))
+    if check_silence and max(np.abs(mono).max(initial=0) for mono in monos) < SILENCE:
         raise AudioError(f"{path} is silent from {start:g} to {start + seconds:.2f} s.", "silent")
-    if file_rate == rate:
-        return mono
     import soxr
 
-    return soxr.resample(mono, file_rate, rate, quality="HQ")
+    pieces = [
+        mono if file_rate == rate else soxr.resample(mono, file_rate, rate, quality="HQ")
+        for mono, (_, file_rate, _) in zip(monos, parts)
+    ]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def check_length(path: Path, start: float, expected: float, seconds: float) -> None:
     """Raise `AudioError` with the reason `truncated` when less than `expected` seconds were read from `start` on."""
     if expected - seconds > max(0.2, 0.05 * expected) or (not seconds and expected > 0):
-        raise AudioError(
-            f"{path} is cut short: its header says {start + expected:.2f} s and it ends at {start + seconds:.2f} s.",
-            "truncated",
-        )
+        raise cut_short(path, f"its header says {start + expected:.2f} s and it ends at {start + seconds:.2f} s")
 
 
 def check_finite(audio: np.ndarray, name: str) -> None:
@@ -193,7 +187,8 @@ def pcm16(audio: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(audio * 32768), -32768, 32767).astype(np.int16)
 
 
-def _existing(path: str | Path) -> Path:
+def existing(path: str | Path) -> Path:
+    """The path of a file with contents. Raises AudioError."""
     path = Path(path)
     if not path.is_file():
         raise AudioError(f"{path} does not exist or is not a file.", "missing")
@@ -202,13 +197,10 @@ def _existing(path: str | Path) -> Path:
     return path
 
 
-def _decode(
-    file: Any, path: Path, start: float, duration: float | None, dtype: str = "float32"
-) -> tuple[np.ndarray, int, float]:
+def _decode(file: Any, path: Path, start: float, duration: float | None) -> tuple[np.ndarray, int, float]:
     """Samples [frames, channels], their rate, and how many seconds there should be."""
     import soundfile
 
-    _check_complete(file, path)
     if not file.frames:
         raise AudioError(f"{path} has no samples.", "empty")
     rate, first = file.samplerate, round(start * file.samplerate)
@@ -218,166 +210,115 @@ def _decode(
         )
     expected = file.frames / rate - start if duration is None else duration
     try:
-        if file.format == "MP3" and file.frames <= MP3_FULL_DECODE * rate:
-            samples = file.read(dtype=dtype, always_2d=True)[first : first + round(expected * rate)]
-        else:
-            file.seek(first)
-            samples = file.read(round(expected * rate), dtype=dtype, always_2d=True)
+        _go_to(file, first)
+        samples = file.read(round(expected * rate), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
-        raise AudioError(f"{path} is damaged or cut short: {_reason(error)}.", "truncated") from None
-    if duration is None and not _declares_length(file, path):
-        expected = len(samples) / rate
+        raise cut_short(path, reason(error)) from None
     return samples, rate, expected
 
 
-def _reason(error: Any) -> str:
+def _go_to(file: Any, first: int) -> None:
+    """Go to a frame: by reading, where a format has no way to seek (GSM, MP3)."""
+    if file.seekable():
+        file.seek(first)
+        return
+    while first > 0 and (read := len(file.read(min(first, 2**20), always_2d=True))):
+        first -= read
+
+
+def reason(error: Any) -> str:
+    """Return the message of an error of libsndfile."""
     return error.error_string.strip().removeprefix("Error : ").rstrip(".")
 
 
-def _declares_length(file: Any, path: Path) -> bool:
-    """Whether the header holds the length; libsndfile guesses that of an MP3 without a Xing, Info or VBRI tag."""
-    if file.format != "MP3":
-        return True
-    with path.open("rb") as raw:
-        head = raw.read(10)
-        # An ID3 tag in front says its size in four groups of 7 bits.
-        size = 10 + sum((byte & 127) << shift for byte, shift in zip(head[6:], (21, 14, 7, 0)))
-        raw.seek(size if head[:3] == b"ID3" else 0)
-        first = raw.read(512)
-    return any(tag in first for tag in (b"Xing", b"Info", b"VBRI"))
-
-
-def _check_complete(file: Any, path: Path) -> None:
-    """Compare the promised size with the file's, which libsndfile does not. Raises `AudioError`, also for a file
-    without a header that libsndfile takes for audio because of its name."""
-    if file.format == "RAW" and (file.subtype == "ULAW" or is_text(path)):
-        raise AudioError(f"{path} is not an audio file: it only has the name of one.", "unreadable")
-    if file.format == "OGG" and (problem := _last_page_problem(path)):
-        raise AudioError(f"{path} is cut short: {problem}.", "truncated")
-    promised, present = _promised_bytes(file, path)
-    if promised - present > 0.05 * promised:
-        raise AudioError(
-            f"{path} is cut short: its header promises {promised} bytes of audio, {present} are there.", "truncated"
-        )
-
-
-def _promised_bytes(file: Any, path: Path) -> tuple[int, int]:
-    """Bytes of audio that the header promises and that are there; (0, 0) when the header does not know."""
-    if file.format in ("WAV", "WAVEX"):
-        return _wav_bytes(path)
-    if file.format == "NIST":
-        head = path.open("rb").read(1024)
-        fields = {key: int(value) for key, value in re.findall(rb"(sample_count|sample_n_bytes) -i (\d+)", head)}
-        size = fields.get(b"sample_count", 0) * fields.get(b"sample_n_bytes", 0) * file.channels
-        coded = re.search(rb"sample_coding -s\d+ \S*(shorten|embedded)", head)
-        return (0, 0) if coded else (size, path.stat().st_size - 1024)
-    match = _CUT_SHORT.search(file.extra_info)
-    if match is None:
-        return 0, 0
-    if match[3]:
-        return path.stat().st_size, 0
-    unknown = file.format not in ("W64", "RF64") and int(match[1]) >= _UNKNOWN_SIZE
-    return (0, 0) if unknown else (int(match[1]), int(match[2]))
-
-
-def _written_to_a_pipe(path: Path) -> bool:
-    """Whether a WAV says that it is empty although more data follows."""
-    with path.open("rb") as raw:
-        head = raw.read(8)
-    promised, present = _wav_bytes(path)
-    return not promised and 0 < present < path.stat().st_size - int.from_bytes(head[4:], "little")
-
-
-def _wav_bytes(path: Path) -> tuple[int, int]:
-    """Bytes of audio that the header promises and that are there; (0, 0) when the header does not know."""
-    end = path.stat().st_size
-    with path.open("rb") as raw:
-        if raw.read(4) == b"RIFF":
-            raw.seek(12)
-            while len(head := raw.read(8)) == 8:
-                name, size = struct.unpack("<4sI", head)
-                if name == b"data":
-                    return (size, end - raw.tell()) if size < _UNKNOWN_SIZE else (0, 0)
-                raw.seek(size + size % 2, os.SEEK_CUR)
-    return 0, 0
-
-
-def _last_page_problem(path: Path) -> str | None:
-    """Fault at the end of an ogg file (RFC 3533): a page is at most 65,307 bytes, its header says its size,
-    and that of the last one that it is the last."""
-    size = path.stat().st_size
-    with path.open("rb") as raw:
-        raw.seek(max(0, size - 65307))
-        tail = raw.read()
-    page = tail.rfind(b"OggS\0")
-    segments = tail[page + 26] if len(tail) > page + 26 else 255
-    if len(tail) < page + 27 + segments + sum(tail[page + 27 : page + 27 + segments]):
-        return "its last page is not complete"
-    return None if tail[page + 5] & 4 else "its last page does not say that it is the last"
-
-
-def _opened(path: Path) -> Any:
-    """A file as libsndfile opens it; None for one that FFmpeg is to read. Raises `AudioError` for one that neither
-    does, and without `av`."""
+@contextlib.contextmanager
+def opened(
+    path: Path, selection: Selection, end: float | None = None
+) -> Iterator[tuple[list[Any], tuple[str, ...], bool | None]]:
+    """The links of a file as libsndfile opens them, for reading to `end` (seconds; None: all), and notes. No links:
+    FFmpeg is to read it, and whether its header says truly how long it is (None: it does not say). Raises `AudioError`
+    for a file that neither reads."""
     import soundfile
 
-    try:
-        file = soundfile.SoundFile(str(path))
-        if file.frames < UNKNOWN_FRAMES and (file.frames or not _written_to_a_pipe(path)):
-            return file
-        file.close()
-    except soundfile.LibsndfileError as error:
-        if error.code not in _FOREIGN:
-            raise AudioError(f"{path} cannot be read: {_reason(error)}.", "unreadable") from None
-    if not installed("av"):
-        raise AudioError(
-            f"{path} is in a format that libsndfile does not read; if it is m4a, aac, webm or the like, "
-            "`pip install 'stentor[av]'`.",
-            "unreadable",
+    with contextlib.ExitStack() as stack:
+        raw = stack.enter_context(path.open("rb", buffering=0))
+        plan, files = layout(raw, path), list[Any]()
+        damage, known = plan.damage, plan.known
+        raw.seek(0)
+        head = raw.read(4)
+        raw.seek(0)
+        if not plan.ffmpeg or not installed("av"):
+            # Others by their name, of which soundfile demands a rate for `.raw`.
+            by_contents = head in (b"RIFF", b"fLaC", b"OggS") or path.suffix.lower() == ".raw"
+            plain: Any = os.dup(raw.fileno()) if by_contents and not plan.links else str(path)
+            try:
+                for source in (*(Spliced(path, link) for link in plan.links), *([] if plan.links else [plain])):
+                    files.append(stack.enter_context(soundfile.SoundFile(source)))
+                damage = damage or check_complete(files[0], path)
+                if files[0].format == "FLAC" and files[0].frames < UNKNOWN_FRAMES:
+                    known = (end is not None and end * files[0].samplerate < files[0].frames) or _ends(files[0], raw)
+            except soundfile.LibsndfileError as error:
+                own = head in (b"RIFF", b"caff", b"FORM", b".snd") and not selection.partial
+                if error.code not in _FOREIGN and (own or not installed("av")):
+                    raise AudioError(f"{path} cannot be read: {reason(error)}.", "unreadable") from None
+                files = []
+        if damage and not selection.partial:
+            raise cut_short(path, damage)
+        for file in files:
+            if file.subtype.startswith("MPEG"):  # soundfile seeks after each read, and libmpg123 prints errors then
+                file.seekable = lambda: False
+            if file.frames == UNKNOWN_FRAMES or (not known and installed("av")):
+                files = []
+        if not files and not installed("av"):
+            raise AudioError(
+                f"{path} is in a format that libsndfile does not read; if it is m4a, aac, webm or the like, "
+                "`pip install 'stentor[av]'`.",
+                "unreadable",
+            )
+        yield (
+            files,
+            (
+                *plan.notes,
+                *(behind(files[0], os.fstat(raw.fileno()).st_size) if len(files) == 1 else ()),
+                *([f"it is cut short: {damage}"] if damage else []),
+            ),
+            known,
         )
-    return None
 
 
-def _probe_av(path: Path) -> AudioInfo:
+def _ends(file: Any, raw: Any) -> bool:
+    """Whether a FLAC ends where its header says: libFLAC finds the last sample, and reads the file to its end."""
+    if file.frames:
+        file.seek(file.frames - 1)
+        file.read(1)
+        here = raw.tell()
+        file.seek(0)
+    return not file.frames or here == os.fstat(raw.fileno()).st_size
+
+
+def _probe_av(path: Path, selection: Selection, notes: tuple[str, ...], known: bool | None) -> AudioInfo:
     with open_av(path) as container:
-        stream = container.streams.audio[0]
-        seconds = _declared(container, stream)
-        name = f"{container.format.name}/{stream.codec_context.name}"
-        rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
+        track = Track(container, path, selection.track, selection.partial, known)
+        seconds = track.declared
         if seconds is None:  # bare streams and recordings of browsers
-            with ffmpeg_errors(path):
-                seconds = sum(frame.samples for frame in container.decode(stream)) / rate
-    return AudioInfo(seconds, rate, channels, round(seconds * rate), name)
+            seconds = sum(len(piece) for piece in track.pieces()) / track.rate
+        name = f"{container.format.name}/{track.stream.codec_context.name}"
+        return AudioInfo(seconds, track.rate, track.channels, round(seconds * track.rate), name, notes + track.notes)
 
 
-def _declared(container: Any, stream: Any) -> float | None:
-    """Seconds, where the container knows; FFmpeg guesses it from the bit rate of bare streams."""
-    if container.format.name in ("aac", "ac3", "eac3", "dts"):
-        return None
-    if stream.duration:
-        return float(stream.duration * stream.time_base)
-    return container.duration / 1e6 if container.duration else None
-
-
-def _decode_av(path: Path, start: float, duration: float | None) -> tuple[np.ndarray, int, float]:
-    """As `_decode`, through FFmpeg; decodes from the beginning, because seeking is inexact in many formats."""
-    import av
-
+def _decode_av(
+    path: Path, selection: Selection, start: float, duration: float | None, known: bool | None
+) -> tuple[np.ndarray, int, float]:
+    """As `_decode`, through FFmpeg."""
     with open_av(path) as container:
-        stream = container.streams.audio[0]
-        rate = stream.codec_context.sample_rate
-        declared = _declared(container, stream)
-        planar = av.AudioResampler(format="fltp")
-        first, last = round(start * rate), None if duration is None else round((start + duration) * rate)
-        pieces, position = [], 0
-        with ffmpeg_errors(path):
-            for frame in container.decode(stream):
-                for out in planar.resample(frame):
-                    pieces.append(out.to_ndarray()[:, max(0, first - position) :].T)
-                    position += out.samples
-                if last is not None and position >= last:
-                    break
-    samples = np.concatenate(pieces) if pieces else np.zeros((0, 1), np.float32)
-    if duration is not None:
-        return samples[: last - first], rate, duration
-    return samples, rate, len(samples) / rate if declared is None else max(0.0, declared - start)
+        track = Track(container, path, selection.track, selection.partial, known)
+        wanted = None if duration is None else round((start + duration) * track.rate) - round(start * track.rate)
+        pieces, count = [], 0
+        for piece in track.pieces(start):
+            pieces.append(piece)
+            count += len(piece)
+            if wanted is not None and count >= wanted:
+                break
+        samples = np.concatenate(pieces)[:wanted] if pieces else np.zeros((0, 1), np.float32)
+        whole = track.seconds if track.declared is None else track.declared
+        return samples, track.rate, max(0.0, whole - start) if duration is None else duration

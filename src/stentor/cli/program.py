@@ -90,8 +90,9 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except Exception as error:
         from stentor.section.contract import blame
+        from stentor.section.explain import wrong_value
 
-        mistake = blame(error)
+        mistake = blame(error, wrong := wrong_value(error)) or wrong
         if debug:
             print(without_secrets(traceback.format_exc()), file=sys.stderr)
         elif mistake is not None:

@@ -24,7 +24,7 @@ def with_local_files(options: Any) -> Iterator[None]:
         for field, declared in declarations(options):
             value = values[field.name]
             if declared.output and is_remote(value):
-                local = stack.enter_context(staged(as_path(value), values.get("skip_existing", False)))
+                local = stack.enter_context(staged(as_path(value), "force" in values))
                 values[field.name] = local if isinstance(as_path(value), type(value)) else str(local)
             elif declared.local:
                 values[field.name] = brought(value)

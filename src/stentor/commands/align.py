@@ -1,71 +1,80 @@
 """`stentor align`: one recording, its text, the time of every word. Many recordings: see `align_many`."""
 
+import re
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from stentor.commands.recording_options import ONE, AlignOptions
-from stentor.data.storage import as_path, is_remote, name_of
+from stentor.data.storage import as_path, full_path, is_remote, name_of, read_whole
 from stentor.errors import ConfigError, DataError
-from stentor.inference.align.base import describe_problem, transcript
+from stentor.inference.align.base import describe_problem, transcript, warnings_of
 from stentor.inference.align.engines import clip_of, open_aligner
+from stentor.inference.align.written import align_written
 from stentor.inference.declarations import refuse_unused
-from stentor.inference.formats import SUFFIXES, WRITERS
+from stentor.inference.formats import SUFFIXES, WRITERS, check_subtitles, render
+from stentor.inference.options import FILES
 from stentor.inference.recording import label, open_recording
-from stentor.pipeline.file_progress import make_folder, parse_formats, require_folder
+from stentor.pipeline.file_progress import parse_formats, require_folder
+from stentor.pipeline.outputs import Outputs, digest, identity
+from stentor.pipeline.progress import Progress
+from stentor.text.languages import checked_language
+from stentor.text.transcript_formats import READERS, text_lines
 
 
 def align(options: AlignOptions) -> None:
-    """A recording with its text, or without TEXT all records of a data source. Raises as `align_file` and
-    `stentor.commands.align_many.align_many` do."""
-    if options.text is None:
-        from stentor.commands.align_many import align_many
-
-        align_many(options)
-        return
-    refuse_unused(options, ONE)
-    align_file(options)
-
-
-def align_file(options: AlignOptions) -> None:
-    """Print word times, or write them to a folder. A text that does not seem to be what is said is aligned with a
-    warning on standard error.
+    """Print the word times of a recording with its text, or write them to a folder; without TEXT those of all records
+    of a data source. A text that does not seem to be what is said is aligned with a warning on standard error.
 
     Raises ConfigError for wrong options, AudioError, and DataError for a text that has no times in this audio.
     """
-    formats = parse_formats(options.format, WRITERS)
+    if options.text is None:
+        from stentor.commands.align_many import align_many
+
+        return align_many(options)
+    refuse_unused(options, FILES, ONE)
+    formats, rules = parse_formats(options.format, WRITERS), options.rules
+    check_subtitles(rules, formats)
     require_folder(formats, options.out)
-    text = read_text(options.text or "")
-    folder = None if options.out is None else make_folder(options.out)
+    lines, language = read_lines(options.text), checked_language(options.language)
+    outputs, name = None, Path(label(options.audio)).stem
+    if options.out is not None:
+        facts = {"source": full_path(label(options.audio)), "file": identity(options.audio)}
+        facts["text"] = digest("\n".join(lines))
+        outputs = Outputs(options.out, "align", options, {name: facts})
+        outputs.plan([SUFFIXES[format] for format in formats], skip=False)
 
     aligner = open_aligner(options.model, options.engine, options.device, options.lag)
-    clip = clip_of(open_recording(options.audio, aligner.rate, channel=options.channel), text, options.language)
-    (aligned,) = aligner.align([clip])
-    if problem := describe_problem(clip, aligned):
-        if not aligned.words:
-            raise DataError(problem)
-        print(f"stentor: warning: {problem}", file=sys.stderr)
-    output = transcript(clip, aligned, options.model)
-    if folder is None:
-        sys.stdout.write(WRITERS[formats[0]](output))
-        return
-    for format in formats:
-        path = folder / f"{Path(label(options.audio)).stem}.{SUFFIXES[format]}"
-        path.write_text(WRITERS[format](output), encoding="utf-8")
+    recording = open_recording(options.audio, aligner.rate, selection=options.selection)
+    clip = clip_of(recording, " ".join(lines), language)
+    with Progress("aligning", "min of audio") as progress:
+        clip.on_share = lambda share: progress.report(share * clip.seconds / 60, clip.seconds / 60)
+        (aligned,) = align_written(aligner, [clip], options.normalize, options.read_brackets)
+    if (problem := describe_problem(clip, aligned)) and not aligned.words:
+        raise DataError(problem)
+    output = transcript(clip, aligned, options.model, lines)
+    for warning in warnings_of(problem, output):
+        print(f"stentor: warning: {warning}", file=sys.stderr)
+    if outputs is None:
+        sys.stdout.write(render(output, formats[0], rules))
+    elif failed := outputs.write(name, {SUFFIXES[format]: render(output, format, rules) for format in formats}):
+        raise DataError(failed.removeprefix("stentor: "))
 
 
-def read_text(text: str) -> str:
-    """The text itself, or what is in the file that it names, as one line. Raises ConfigError when that is empty."""
-    source = "The text"
+def read_lines(text: str) -> list[str]:
+    """The lines of the text itself, or of the file that it names. Raises ConfigError when there are none or there is
+    no such file, and DataError for a file that cannot be read."""
+    source, named = "The text", PurePath(text).suffix[1:].lower() in ("txt", "lab", "md", "docx", *READERS)
     try:
         is_file = is_remote(text) or Path(text).is_file()
     except OSError:  # longer than a path may be
         is_file = False
     if is_file:
         source = f"The file {name_of(text)}"
-        try:
-            text = as_path(text).read_text("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{source} is not UTF-8 text (byte {error.start}): give a text file.") from None
-    if not text.strip():
+        lines = text_lines(name_of(text), read_whole(as_path(text)))
+    elif named or re.fullmatch(r"\S*[\w.:~][/\\]+\w\S*", text):
+        raise ConfigError(f"There is no file {text}. If these are the words that are spoken, put them in a text file.")
+    else:
+        lines = text_lines("", text.encode(errors="replace"))
+    if not lines:
         raise ConfigError(f"{source} is empty: give the words that are spoken.")
-    return " ".join(text.split())
+    return lines

@@ -5,20 +5,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from stentor.audio.io import AUDIO_SUFFIXES
+from stentor.audio.suffixes import AUDIO_SUFFIXES
 from stentor.commands.prepare.words import WordsWorker, batches
 from stentor.commands.recording_options import AlignOptions
 from stentor.config.load import parse_source
 from stentor.data.cut import Cut, UnusableRecord, record_from_cut
 from stentor.data.record_table import RecordTable, Selection
+from stentor.data.storage import full_path
 from stentor.errors import AudioError, ConfigError
-from stentor.inference.align.base import Aligned, Clip, describe_problem, transcript
+from stentor.inference.align.base import Aligned, Clip, describe_problem, transcript, warnings_of
 from stentor.inference.align.engines import engine_of
-from stentor.inference.formats import SUFFIXES, WRITERS, record_names
+from stentor.inference.formats import SUFFIXES, WRITERS, check_subtitles, record_names, render
 from stentor.inference.recording import STDIN
 from stentor.pipeline.executor import make_executor
-from stentor.pipeline.file_progress import check_failed, has_outputs, make_folder, parse_formats, write_outputs
+from stentor.pipeline.file_progress import check_failed, parse_formats
+from stentor.pipeline.outputs import Outputs, digest, identity, make_folder
 from stentor.pipeline.runner import Pipeline, Writer, reject, unfinished
+from stentor.sources.audio_folder import AudioFolder
+from stentor.text.languages import checked_language
 
 NAMED = 20
 """Records that could not be aligned that the error at the end names."""
@@ -32,35 +36,42 @@ def align_many(options: AlignOptions) -> None:
     DataError at the end when records were left out.
     """
     formats = parse_formats(options.format, WRITERS)
+    check_subtitles(options.rules, formats)
     if options.audio == STDIN or PurePosixPath(options.audio).suffix.lower() in AUDIO_SUFFIXES:
         raise ConfigError(f"What is said in {options.audio}? Give its TEXT, or a folder or a manifest without TEXT.")
     if options.out is None:
         raise ConfigError("The word times of many recordings go into a folder: give one with --out.")
-    defaults = {"language": options.language, "channel": options.channel}
-    given = {key: value for key, value in defaults.items() if value is not None}
-    source = parse_source(options.audio).model_copy(update=given)
-    folder = make_folder(options.out)
+    defaults = {"language": checked_language(options.language), "channel": options.channel}
+    given: dict[str, Any] = {key: value for key, value in defaults.items() if value is not None}
+    source = parse_source(options.audio)
+    if isinstance(source, AudioFolder) and "text_suffixes" not in source.model_fields_set:
+        given["text_suffixes"] = [*source.text_suffixes, ".TextGrid"]
+    source = source.model_copy(update=given)
+    make_folder(options.out)
     _, engine = engine_of(options.model, options.engine)
     cuts = RecordTable(source.cuts())
-    suffixes = [SUFFIXES[format] for format in formats]
-    writer = OutputsWriter(folder, [cut.id for cut in cuts], suffixes if options.skip_existing else ())
+    names = record_names([cut.id for cut in cuts])
+    outputs = Outputs(options.out, "align", options, dict(zip(names, map(_facts, cuts))))
+    todo = outputs.plan([SUFFIXES[format] for format in formats], options.skip_existing, "records")
+    writer = OutputsWriter(outputs, {cut.id: name for cut, name in zip(cuts, names) if name in todo})
     Pipeline(
         worker=AlignWorker(options, engine, formats),
         writer=writer,
         executor=make_executor(options, (options.device,)),
         title="aligning",
-        saved=lambda: f"{writer.written:,} records are in {folder}, and --skip-existing leaves these out",
+        saved=lambda: f"{writer.written:,} records are in {options.out}, and --skip-existing leaves these out",
         finish_groups=True,
     ).run([cuts.select(batch) for batch in batches(cuts)])
     check_failed(writer.failed, len(cuts), "records could not be aligned", NAMED)
 
 
 class AlignWorker(WordsWorker):
-    """Batches of cuts to `{"id", "texts", "warning"}`: the outputs by their suffixes, and what seems wrong."""
+    """Batches of cuts to `{"id", "texts", "warnings"}`: the outputs by their suffixes, and what seems wrong."""
 
     def __init__(self, options: AlignOptions, engine: str, formats: Sequence[str]):
         super().__init__(options.model, engine, options.lag, Path(options.out or ""))
-        self.formats = formats
+        self.formats, self.rules = formats, options.rules
+        self.reading = options.normalize, options.read_brackets
 
     def _aligned_record(self, cut: Cut, clip: Clip, aligned: Aligned | AudioError) -> dict[str, Any] | UnusableRecord:
         if isinstance(aligned, AudioError):
@@ -72,34 +83,38 @@ class AlignWorker(WordsWorker):
             return UnusableRecord(cut.id, str(aligned.reason), problem)
         record = record_from_cut(cut)
         place = {key: value for key, value in record.items() if key in ("start", "channel")}
-        times = {"id": cut.id, **transcript(clip, aligned, str(self.model)), **place}
+        lines = record.get("text_lines") or clip.text.split("\n")
+        times = {"id": cut.id, **transcript(clip, aligned, str(self.model), lines), **place}
         times["audio"] = record["audio_path"] or cut.id
         return {
             "id": cut.id,
-            "texts": {SUFFIXES[format]: WRITERS[format](times) for format in self.formats},
-            "warning": problem,
+            "texts": {SUFFIXES[format]: render(times, format, self.rules) for format in self.formats},
+            "warnings": warnings_of(problem, times),
         }
 
 
-class OutputsWriter(Writer):
-    """Writes the outputs of records into a folder; with `existing`, suffixes, records that have them all are done.
-    `failed`: ids of records without outputs."""
+def _facts(cut: Cut | UnusableRecord) -> dict[str, Any]:
+    record = {} if isinstance(cut, UnusableRecord) else record_from_cut(cut)
+    path = str(record.get("audio_path") or cut.id)
+    return {"source": f"{full_path(path)} {cut.id}", "file": identity(path), "record": digest(record)}
 
-    def __init__(self, folder: Path, ids: Sequence[str], existing: Sequence[str] = ()):
-        self.folder, self.names, self.existing = folder, dict(zip(ids, record_names(ids))), existing
+
+class OutputsWriter(Writer):
+    """Writes the outputs of records, `todo` by id, under their names. `failed`: ids of records without outputs."""
+
+    def __init__(self, outputs: Outputs, todo: Mapping[str, str]):
+        self.outputs, self.todo = outputs, todo
         self.failed: list[str] = []
         self.written = 0
 
     def remaining(self, groups: Sequence[Selection[Any]]) -> Sequence[Selection[Any]]:
-        if not self.existing:
-            return groups
-        return unfinished(groups, lambda record: has_outputs(self.folder, self.names[record.id], self.existing))
+        return unfinished(groups, lambda record: record.id not in self.todo)
 
     def write(self, group: Selection[Any], outputs: list[Mapping[str, Any]], rejects: Iterable[UnusableRecord]) -> None:
         for output in outputs:
-            if output["warning"] is not None:
-                print(f"stentor: warning: {output['warning']}", file=sys.stderr)
-            problem = write_outputs(self.folder, self.names[output["id"]], output["texts"])
+            for warning in output["warnings"]:
+                print(f"stentor: warning: {warning}", file=sys.stderr)
+            problem = self.outputs.write(self.todo[output["id"]], output["texts"])
             if problem is None:
                 self.written += 1
             else:

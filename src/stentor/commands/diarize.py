@@ -19,7 +19,7 @@ def diarize_files(options: DiarizeOptions) -> None:
     """
     formats = parse_formats(options.format, FORMATS)
     require_folder(formats, options.out)
-    files = Files(options.audio, options.out, "diarizing", formats if options.skip_existing else ())
+    files = Files("diarize", options, "diarizing", formats)
     if not files.audio:
         return
     with files:

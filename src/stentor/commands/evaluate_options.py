@@ -42,7 +42,7 @@ class EvaluateOptions(GpuCluster):
         ways=(TASK, TUNE, STREAM, DIARIZER, AUDIO_FROM),
     )
     model: str | None = Argument(f"{FINISHED_MODEL} None with --audio-from.", None)
-    task: str | None = Option("Task type. Default: the one the model was trained for.", ways=(TASK,))
+    task: str | None = Option("Task type. Default: the one the model was trained for.", ways=(TASK, STREAM))
     scoring: str | None = Option(
         "For transcripts: open_asr normalises and counts as the Open ASR Leaderboard does.", ways=(TASK,)
     )

@@ -14,7 +14,7 @@ from stentor.errors import ConfigError
 from stentor.metrics.format import count, text_table
 from stentor.models.catalogue import FULL, LORA, KnownModel, known_models
 from stentor.tasks.base import Task
-from stentor.text.languages import language_code
+from stentor.text.languages import checked_language, known_code
 
 CAN = ("words", "speakers", "streaming", "translation")
 HOURS = 10.0
@@ -79,6 +79,7 @@ def show_table(filters: ModelsOptions) -> None:
     for option, value, known in (("task", filters.task, sorted(Task.choices())), ("can", filters.can, CAN)):
         if value is not None and value not in known:
             raise ConfigError(f"--{option} {value} is none of {', '.join(known)}.")
+    checked_language(filters.language)
     models = [model for model in known_models().values() if _passes(model, filters)]
     rows = [_facts(model) for model in models]
     rows = [row for row in rows if filters.gpu is None or _fits(row, filters.gpu)]
@@ -128,8 +129,8 @@ def find(name: str) -> KnownModel:
 def _passes(model: KnownModel, filters: ModelsOptions) -> bool:
     if filters.task is not None and filters.task not in model.tasks:
         return False
-    listed = model.languages if isinstance(model.languages, tuple) else ()  # a number: its card lists none
-    if filters.language is not None and model.languages is not None and language_code(filters.language) not in listed:
+    codes = set(map(known_code, model.languages)) if isinstance(model.languages, tuple) else ()  # else unlisted
+    if filters.language is not None and model.languages is not None and known_code(filters.language) not in codes:
         return False
     return filters.can is None or filters.can in model.can
 

@@ -1,15 +1,17 @@
 """Options of verbs that work on recordings: `stentor transcribe`, `stentor diarize` and `stentor align`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stentor.commands.shared_options import LAG
+from stentor.errors import ConfigError
 from stentor.inference.declarations import Argument, Flag, Option, verb
-from stentor.inference.options import FILES, LANGUAGE, STREAM, DecodingOptions, SpeakerCount
-from stentor.pipeline.options import CHANNEL, JOBS, MODEL_PLUGINS, RAY, AudioFiles, Workers
+from stentor.inference.options import LANGUAGE, STREAM, DecodingOptions, SpeakerCount, SubtitleOptions
+from stentor.pipeline.options import FORCE, JOBS, MODEL_PLUGINS, PARTIAL, RAY, TRACK, AudioFiles, Reading, Workers
 
 TRANSCRIPT_FORMATS = (
-    "json, txt, srt, vtt, ctm, textgrid, rttm, stm or seglst; several with commas, or all, together with --out."
+    "json, txt, srt, vtt, ctm, textgrid, rttm, stm, seglst, ass, lrc or tsv; several with commas, or all, together "
+    "with --out."
 )
 ONE, MANY = "one recording with its TEXT", "many recordings"
 """Ways of aligning: `refuse_unused` names them."""
@@ -17,7 +19,7 @@ ONE, MANY = "one recording with its TEXT", "many recordings"
 
 @verb("transcribe", "stentor.commands.transcribe:transcribe_files")
 @dataclass(kw_only=True)
-class TranscribeOptions(DecodingOptions, AudioFiles):
+class TranscribeOptions(DecodingOptions, SubtitleOptions, AudioFiles):
     """Transcribe audio files to text, JSON or subtitles."""
 
     format: str = Option(TRANSCRIPT_FORMATS, "txt")
@@ -25,11 +27,11 @@ class TranscribeOptions(DecodingOptions, AudioFiles):
     delay: float | None = Option(
         "Delay of --stream in seconds: shorter is earlier, longer is more accurate.", ways=(STREAM,)
     )
+    silence: float = Option("Seconds of silence that end an utterance of --stream.", 0.8, ways=(STREAM,))
     rate: int | None = Option(
         "Sampling rate in Hz of raw 16-bit samples on standard input (default: the model's).", min=1, ways=(STREAM,)
     )
     diarizer: str | None = Option("Model for speaker diarization.")
-    cues: str = Option("Content of a subtitle: lines, or words (one each, needs --words).", "lines", ways=(FILES,))
 
 
 @verb("diarize", "stentor.commands.diarize:diarize_files")
@@ -43,7 +45,7 @@ class DiarizeOptions(SpeakerCount, AudioFiles):
 
 @verb("align", "stentor.commands.align:align")
 @dataclass(kw_only=True)
-class AlignOptions(Workers):
+class AlignOptions(SubtitleOptions, Reading, Workers):
     """Align known texts with audio: a recording, or without TEXT each record of a data set."""
 
     model: str = Argument("Run folder, export, transducer, CTC or Whisper model (a folder or Hub id).")
@@ -51,16 +53,29 @@ class AlignOptions(Workers):
         "Audio file of any length, an address, or - for standard input. Without TEXT: a folder of recordings with a "
         ".lab or .txt next to each, a manifest, or type=...,key=value of one data source."
     )
-    text: str | None = Argument("Its transcript: the text itself, or a text file.", None)
+    text: str | None = Argument("Its transcript: the text itself, or a file (text, TextGrid, srt or vtt).", None)
     format: str = Option(TRANSCRIPT_FORMATS, "json")
     out: str | None = Option("Folder for the files. Without: standard output.", output=True)
     skip_existing: bool = Flag(
-        "Without TEXT: skip records whose outputs are already in the folder --out.", ways=(MANY,)
+        "Without TEXT: skip records that have their outputs of the same options in --out.", ways=(MANY,)
     )
+    force: bool = Flag(FORCE)
     engine: str | None = Option("aligner, transducer, ctc or whisper. Default: by the model.")
     language: str | None = Option(LANGUAGE)
-    channel: int | None = Option(CHANNEL, min=0)
+    track: int | None = Option(TRACK, min=0, ways=(ONE,))
+    partial: bool = Flag(PARTIAL, ways=(ONE,))
     lag: float | None = Option(LAG)
+    normalize: bool = Flag("Read numbers and signs aloud, such as 6, $5 and &. The output has them as written.")
+    read_brackets: bool = Flag("Align [noise], (laughs), <cough>, *sighs* and the like too. Default: leave them out.")
+    cues: str = Option("Content of a subtitle: auto, lines (of the text, also for segments of JSON) or words.", "auto")
     jobs: int | None = Option(JOBS, min=1, ways=(MANY,))
     ray: str | None = Option(RAY, ways=(MANY,))
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
+
+    @property
+    def rules(self) -> SubtitleOptions:
+        """The rules of subtitles with `cues` as they know it. Raises ConfigError."""
+        known = {"auto": "lines", "lines": "segments", "words": "words"}
+        if self.cues not in known:
+            raise ConfigError(f"Unknown --cues {self.cues}; known: {', '.join(known)}.")
+        return replace(self, cues=known[self.cues])

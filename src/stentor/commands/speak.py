@@ -17,7 +17,7 @@ from stentor.inference.options import SPOKEN
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Utterance
 from stentor.inference.speak.voice import load_voice, save_voice, voice_file
-from stentor.pipeline.file_progress import make_folder
+from stentor.pipeline.outputs import Outputs, digest, make_folder
 
 STDOUT = "-"
 """Standard output, as `--out`."""
@@ -116,6 +116,9 @@ def _one(options: SpeakOptions, speaker: Speaker) -> None:
             write(piece.audio)
             first = first or time.perf_counter() - began
             samples += len(piece.audio)
+    if options.out != STDOUT:
+        out, facts = Path(options.out), {"source": "text", "text": options.text}
+        Outputs(out.parent, "speak", options, {}).note({out.name: digest(out.read_bytes())}, facts)
     line = timing(options.out, samples / rate, time.perf_counter() - began)
     line += f", the first after {first:.2f} s" if options.stream else ""
     print(line, file=sys.stderr if options.out == STDOUT else sys.stdout)

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,8 @@ from typing import Any
 
 from stentor.audio.io import encode, probe
 from stentor.commands.speak_options import SpeakOptions
-from stentor.data.atomic_write import atomic_path
 from stentor.data.jsonl import open_text, parse_object
-from stentor.data.storage import as_path
+from stentor.data.storage import as_path, full_path
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
 from stentor.inference.declarations import declarations
 from stentor.inference.options import SpeechOptions
@@ -25,6 +25,7 @@ from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.file_progress import FileProgress, check_failed
 from stentor.pipeline.journal import write_jsonl
 from stentor.pipeline.options import Workers
+from stentor.pipeline.outputs import Outputs, digest, identity
 from stentor.pipeline.worker import Worker
 from stentor.sources.speech_list import REFERENCE_ALIASES, beside_or_here
 from stentor.tasks.speak.task import seed_of
@@ -234,16 +235,25 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
     command resumes where it was stopped, with any number of processes. Lines that cannot be spoken are named on
     standard error, and DataError is raised at the end."""
     assert options.out is not None
-    folder = Path(options.out)
+    assert options.from_ is not None
+    folder, source = Path(options.out), full_path(options.from_)
+    facts = {line.id: _facts(options, line, source) for line in lines if line.problem is None}
+    outputs = Outputs(folder, "speak", options, facts)
+    written = folder / MANIFEST
+    before = outputs.made.get((MANIFEST, digest(written.read_bytes())), {}) if written.is_file() else {}
+    if before.get("source", source) != source and not options.force:
+        raise ConfigError(f"{written} lists the speech of {before['source']}: give another --out, or --force.")
     failed, todo = [line.number for line in lines if line.problem is not None], list[TextLine]()
     seconds, took = 0.0, 0.0
     records: dict[int, dict[str, Any]] = {}
     with FileProgress(len(lines), "speaking") as bar:
+        again = outputs.plan([options.format], not options.force, "lines")
         for line in lines:
             if line.problem is not None:
                 bar.print(f"stentor: {options.from_}:{line.number}: {line.problem}", error=True)
-            elif not options.force and (record := _former_record(_path(options, line), line)) is not None:
-                records[line.number] = record
+            elif line.id not in again:
+                path = _path(options, line)
+                records[line.number] = _record(line, path.name, probe(path).duration)
             else:
                 todo.append(line)
                 continue
@@ -267,17 +277,17 @@ def speak_many(options: SpeakOptions, lines: Sequence[TextLine]) -> None:
                 bar.warn(f"stentor: {message}")
             if spoken.record is None:
                 failed.append(spoken.line.number)
+            elif problem := outputs.write(spoken.line.id, {options.format: spoken.content}):
+                failed.append(spoken.line.number)
+                bar.warn(problem)
             else:
                 records[spoken.line.number] = spoken.record
-                path = _path(options, spoken.line)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_path(path) as part:
-                    part.write_bytes(spoken.content)
             seconds += spoken.seconds
             took += spoken.took / min(processes, len(groups))
             bar.add_seconds(spoken.seconds)
             bar.add_file()
-    write_jsonl(folder / MANIFEST, (records[number] for number in sorted(records)))
+    write_jsonl(written, (records[number] for number in sorted(records)))
+    outputs.note({MANIFEST: digest(written.read_bytes())}, {"source": source})
     if new := len(records) - unchanged:
         print(timing(f"{folder}: {new} spoken", seconds, took))
     if unchanged:
@@ -300,11 +310,13 @@ def _record(line: TextLine, name: str, seconds: float) -> dict[str, Any]:
     return {**others, "id": line.id, "audio_path": name, "duration": round(seconds, 3)}
 
 
-def _former_record(path: Path, line: TextLine) -> dict[str, Any] | None:
-    """The record of what a former run made of a line, None when it made nothing, or nothing whole."""
-    if not path.is_file():
-        return None
+def _facts(options: SpeakOptions, line: TextLine, source: str) -> dict[str, Any]:
+    """Facts that the speech of a line depends on. A file of it that is no audio is deleted, with a message."""
+    path, folder = _path(options, line), as_path(source).parent
     try:
-        return _record(line, path.name, probe(path).duration)
-    except AudioError:
-        return None
+        probe(path) if path.is_file() else None
+    except AudioError as error:
+        print(f"stentor: {error} It is made again.", file=sys.stderr)
+        path.unlink()
+    named = [line.record[key] for key in ("voice", "reference") if key in line.record]
+    return {"source": source, "line": digest([line.record, [identity(beside_or_here(n, folder)) for n in named]])}

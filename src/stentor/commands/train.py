@@ -32,7 +32,7 @@ from stentor.config.checks import check_sections, losses_of
 from stentor.config.schema import Config
 from stentor.data.cut import field_of
 from stentor.data.feature_cache import FeatureCache
-from stentor.data.trained_speech import TrainedSpeech
+from stentor.data.trained_speech import measured
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
 from stentor.engine import checkpoint, interpolate, state
@@ -254,9 +254,8 @@ def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger) -> Tra
             raise
         raise ConfigError(f"The model is built on {base}, as with `model.init`. {error}") from error
     interpolate.check(config, setup)
-    trained_speech: TrainedSpeech | None = setup.bundle.traits.trained_speech
-    if trained_speech is not None and isinstance(config.task, Transcribe) and not setup.train_data.streams:
-        trained_speech.measure(list(setup.train_data.cuts()))
+    if isinstance(config.task, Transcribe) and not setup.train_data.streams:
+        setup.bundle.traits.trained_speech = measured(setup.bundle.traits.trained_speech, setup.train_data.cuts())
     backend = Backend(config.optim, config.train, setup, run.device)
     trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
     for line in summary(setup):

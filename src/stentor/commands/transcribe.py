@@ -9,7 +9,7 @@ from stentor.commands.recording_options import TranscribeOptions
 from stentor.commands.transcribe_live import transcribe_live
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.declarations import refuse_unused
-from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, render
+from stentor.inference.formats import NEED_WORDS, SUBTITLES, SUFFIXES, WRITERS, check_subtitles, render
 from stentor.inference.options import FILES
 from stentor.inference.recording import Recording
 from stentor.inference.transcribe import Transcript
@@ -27,8 +27,8 @@ def transcribe_files(options: TranscribeOptions) -> None:
     refuse_unused(options, FILES)
     formats = _formats(options)
     suffixes = [SUFFIXES[format] for format in formats]
-    files = Files(options.audio, options.out, "transcribing", suffixes if options.skip_existing else ())
-    if files.folder is None and len(files.audio) > 1 and formats[0] not in ("txt", "json"):
+    files = Files("transcribe", options, "transcribing", suffixes)
+    if files.outputs is None and len(files.audio) > 1 and formats[0] not in ("txt", "json"):
         raise ConfigError(f"{formats[0]} of several files needs a folder: give one with --out.")
     if not files.audio:
         return
@@ -58,8 +58,12 @@ class TranscribeWorker(FilesWorker):
         diarizer = load(options.diarizer, device) if options.diarizer is not None else None
         self.rate = model.bundle.processor.sample_rate
         self.warnings: list[str] = []
+        needed = options.words or options.cues == "words" or options.highlight_words
         self.transcriber = model.transcriber(
-            options, diarizer, on_warning=lambda sentence: self.warnings.append(f"stentor: warning: {sentence}")
+            options,
+            diarizer,
+            on_warning=lambda sentence: self.warnings.append(f"stentor: warning: {sentence}"),
+            words=needed or (model.knows_times and not SUBTITLES.keys().isdisjoint(self.formats)),
         )
 
     def results(
@@ -72,11 +76,21 @@ class TranscribeWorker(FilesWorker):
         if "warning" in transcript:
             messages.append(f"stentor: {transcript['audio']}: {transcript['warning']}")
         outcome = FileOutcome(messages=messages, seconds=transcript["duration"], failed=list(transcript.failed))
+        untimed = {key: value for key, value in transcript.items() if key != "words" or self.options.words}
+        versions = {format: transcript if format in SUBTITLES else untimed for format in self.formats}
         if self.options.out is None:
-            outcome.printed = _printed(transcript, self.formats[0], self.options.cues, self.several)
+            ((format, version),) = versions.items()
+            outcome.printed = self._printed(version, format)
         else:
-            outcome.texts = {SUFFIXES[format]: render(transcript, format, self.options.cues) for format in self.formats}
+            outcome.texts = {SUFFIXES[f]: render(version, f, self.options) for f, version in versions.items()}
         return outcome
+
+    def _printed(self, transcript: dict[str, Any], format: str) -> str:
+        """For standard output: JSON as one line per file; text with the file's name in front when there are several."""
+        if format == "json":
+            return json.dumps(transcript, ensure_ascii=False)
+        text = render(transcript, format, self.options).rstrip("\n")
+        return f"{transcript['audio']}\t{text}" if self.several and format == "txt" else text
 
 
 def _summary(failed: list[dict[str, Any]]) -> str:
@@ -95,17 +109,6 @@ def _formats(options: TranscribeOptions) -> list[str]:
         formats = [format for format in formats if format not in NEED_WORDS]
     if (timed := NEED_WORDS & set(formats)) and not options.words:
         raise ConfigError(f"--format {', '.join(sorted(timed))} lists word times: it needs --words.")
-    if options.cues not in ("lines", "words"):
-        raise ConfigError(f"Unknown --cues {options.cues}; known: lines, words.")
-    if options.cues == "words" and not (options.words and SUBTITLES & set(formats)):
-        raise ConfigError("--cues words is a subtitle for each word: it needs --words and --format srt or vtt.")
+    check_subtitles(options, formats)
     require_folder(formats, options.out)
     return formats
-
-
-def _printed(transcript: dict[str, Any], format: str, cues: str, several: bool) -> str:
-    """For standard output: JSON as one line per file; text with the file's name in front when there are several."""
-    if format == "json":
-        return json.dumps(transcript, ensure_ascii=False)
-    text = render(transcript, format, cues).rstrip("\n")
-    return f"{transcript['audio']}\t{text}" if several and format == "txt" else text

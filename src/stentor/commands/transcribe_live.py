@@ -1,14 +1,17 @@
 """`stentor transcribe --stream`: words as they are said, of standard input or of a file."""
 
+import io
 import json
+import math
 import shutil
 import signal
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, Self
 
 import numpy as np
+import soundfile
 
 from stentor.audio.channels import to_mono
 from stentor.commands.recording_options import TranscribeOptions
@@ -20,10 +23,10 @@ from stentor.text.written_words import joined, spaced
 
 READ = 0.02
 """Seconds of audio that are read at a time."""
-FORMATS = {(1, 8): "<u1", (1, 16): "<i2", (1, 24): "<u1", (1, 32): "<i4", (3, 32): "<f4", (3, 64): "<f8"}
-"""Data types of the samples in a WAV, by its code and their bits; 24 bits are read byte by byte."""
-EXTENSIBLE, UNKNOWN = 0xFFFE, 0x7F000000
-"""The code stands further on; that many bytes, or 0, are written into a pipe, whose length is not known."""
+BYTES = {"PCM_U8": 1, "PCM_16": 2, "PCM_24": 3, "PCM_32": 4, "FLOAT": 4, "DOUBLE": 8}
+"""Sizes of samples, by the names that libsndfile gives them."""
+UNKNOWN = 0x7F000000
+"""Bytes that, like 0, are written into a pipe, whose length is not known."""
 OTHERS = (b"OggS", b"fLaC", b"ID3", b"RF64", b"RIFX", b"FORM", b"NIST", b"caff", b".snd", b"\x1aE\xdf\xa3")
 """First bytes of other audio files."""
 NO_WAV = "`ffmpeg -i FILE -f wav -` writes one that can be read."
@@ -50,8 +53,8 @@ def transcribe_live(options: TranscribeOptions) -> None:
     if name == STDIN:
         rate, blocks = read_standard_input(sys.stdin.buffer, options.rate, options.channel, rate)
     else:
-        blocks = open_recording(name, rate, channel=options.channel).blocks()
-    stream = model.stream(rate, options.language, options.delay, diarizer=diarizer, vad=detector)
+        blocks = open_recording(name, rate, selection=options.selection).blocks()
+    stream = model.stream(rate, options.language, options.delay, options.silence, diarizer=diarizer, vad=detector)
     shown, any_audio = LiveLine(options.format == "json"), False
     with Interrupt() as interrupt:
         for block in interrupt.until(blocks):
@@ -112,65 +115,42 @@ def read_standard_input(
         if text or head.startswith(OTHERS) or head[4:8] == b"ftyp":
             raise AudioError(f"Standard input is neither a WAV nor bare samples: {NO_WAV}", "unreadable")
         rate = rate or usual
-        return rate, _blocks(file.read1, FORMATS[1, 16], 2, 1, round(rate * READ), channel)  # type: ignore[attr-defined]
+        return rate, _blocks(file, rate, 1, "PCM_16", 2, channel)
     try:
-        (code, channels, stated, bits), size = _header(file)
-        known = FORMATS[code, bits]
-    except (struct.error, KeyError):
+        header, size = _header(file)
+        form = header.samplerate, header.channels, header.subtype, BYTES[header.subtype]
+    except (struct.error, KeyError, soundfile.LibsndfileError):
         raise AudioError(
             f"Standard input is no WAV of whole or floating-point numbers: {NO_WAV}", "unreadable"
         ) from None
-    if rate not in (None, stated):
-        raise ConfigError(f"--rate {rate}: the WAV on standard input has {stated} Hz; leave out --rate.")
-    read = file.read1 if size is None else _first(file, size)  # type: ignore[attr-defined]
-    return stated, _blocks(read, known, bits // 8, channels, round(stated * READ), channel)
+    if rate not in (None, header.samplerate):
+        raise ConfigError(f"--rate {rate}: the WAV on standard input has {header.samplerate} Hz; leave out --rate.")
+    return header.samplerate, _blocks(file, *form, channel, size)
 
 
-def _header(file: BinaryIO) -> tuple[tuple[int, int, int, int], int | None]:
-    """Code, channels, rate and bits of a WAV, and the bytes of samples, where that is known: all that stands before
-    them. Raises struct.error when it ends there, KeyError when it says nothing of them."""
-    file.read(12)
-    parts: dict[bytes, bytes] = {}
+def _header(file: BinaryIO) -> tuple[Any, float]:
+    """Properties of a WAV from libsndfile, and the bytes of its samples: all that stands before them is read. Raises
+    struct.error when it ends there, and LibsndfileError."""
+    head = file.read(12)
     while True:
-        name, size = struct.unpack("<4sI", file.read(8))
+        chunk = file.read(8)
+        name, size = struct.unpack("<4sI", chunk)
         if name == b"data":
-            break
-        parts[name] = file.read(size + size % 2)
-    form = parts[b"fmt "]
-    code, channels, rate, _, _, bits = struct.unpack("<HHIIHH", form[:16])
-    if code == EXTENSIBLE:
-        (code,) = struct.unpack("<H", form[24:26])
-    if not channels or not rate:
-        raise KeyError
-    return (code, channels, rate, bits), size if 0 < size < UNKNOWN else None
-
-
-def _first(file: Any, left: int) -> Callable[[int], bytes]:
-    """Reads the first `left` bytes of a file: what may follow the samples is none."""
-
-    def read(size: int) -> bytes:
-        nonlocal left
-        data: bytes = file.read1(min(size, left))
-        left -= len(data)
-        return data
-
-    return read
+            return soundfile.info(io.BytesIO(head + b"data\0\0\0\0")), size if 0 < size < UNKNOWN else math.inf
+        head += chunk + file.read(size + size % 2)
 
 
 def _blocks(
-    read: Callable[[int], bytes], kind: str, width: int, channels: int, frames: int, channel: int | None
+    file: Any, rate: int, channels: int, subtype: str, width: int, channel: int | None, left: float = math.inf
 ) -> Iterator[np.ndarray]:
-    rest = b""
-    while data := read(frames * width * channels):
-        rest += data
-        complete = len(rest) // (width * channels) * width * channels
-        samples = np.frombuffer(rest[:complete], kind)
-        rest = rest[complete:]
-        if width == 3:
-            samples = np.pad(samples.reshape(-1, 3), ((0, 0), (1, 0))).view("<i4")
-        full = 1.0 if samples.dtype.kind == "f" else 2.0 ** (8 * samples.dtype.itemsize - 1)
-        scaled = samples.astype(np.float32) / np.float32(full) - (1 if width == 1 else 0)
-        yield to_mono(scaled.reshape(-1, channels), "Standard input", channel)
+    """Audio of at most `left` bytes, `width` for a sample, float32 [samples] at a time."""
+    raw = {"samplerate": rate, "channels": channels, "subtype": subtype, "format": "RAW", "endian": "LITTLE"}
+    width, rest = width * channels, b""
+    while data := file.read1(int(min(round(rate * READ) * width, left))):
+        left, rest = left - len(data), rest + data
+        whole, rest = rest[: len(rest) // width * width], rest[len(rest) // width * width :]
+        samples, _ = soundfile.read(io.BytesIO(whole), dtype="float32", always_2d=True, **raw)
+        yield to_mono(samples, "Standard input", channel)
 
 
 class LiveLine:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from stentor.config.document import Mistake, Mistakes, Node, split_key
+from stentor.config.document import Mistake, Mistakes, Node
 from stentor.config.schema import Config
 from stentor.engine import interpolate
 from stentor.engine.optim import choose_groups
@@ -16,6 +16,7 @@ from stentor.errors import ConfigError, DataError
 from stentor.losses.base import Loss, expanded
 from stentor.models.pretrained.load import NotAtHand
 from stentor.models.skeleton import skeleton
+from stentor.section.schema_walk import split_key
 
 _KEY = re.compile(r"[a-z_]+(?:\.\w+)*")
 

@@ -18,8 +18,7 @@ from typing import Any
 from stentor.data.storage import is_remote
 from stentor.data.yaml_text import events, scalar
 from stentor.errors import ConfigError
-
-Key = str | int
+from stentor.section.schema_walk import Key, dotted
 
 _MAX_VALUES = 100_000
 _MAX_DEPTH = 50
@@ -144,20 +143,6 @@ def parse_value(text: str, place: Place) -> Node:
     if mistakes:
         raise Mistakes([Mistake(place, m.text, m.key) for m in mistakes])
     return moved(node, place)
-
-
-def dotted(path: Sequence[Key]) -> str:
-    """`data.train.0.path`; keys that hold a dot are quoted."""
-    return ".".join(f'"{k}"' if isinstance(k, str) and "." in k else str(k) for k in path)
-
-
-def split_key(text: str) -> list[Key]:
-    """The parts of a dotted key; numbers index lists, and `"a.b"` in double quotes is one part. Raises `ValueError`
-    with a sentence when a part is empty."""
-    parts = re.findall(r'"([^"]*)"|([^."]+)', text)
-    if not parts or re.sub(r'"[^"]*"|[^."]+', "x", text) != ".".join("x" * len(parts)):
-        raise ValueError(f"'{text}' is not a dotted key such as `optim.lr` or `data.train.0.path`")
-    return [int(bare) if bare.isdigit() else quoted or bare for quoted, bare in parts]
 
 
 class _Reader:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, moved, parse
+from stentor.config.document import Mistake, Mistakes, Node, Place, moved, parse
 from stentor.config.merge import override, read, stage, without_format
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump
 from stentor.data.storage import as_path, is_remote, name_of
 from stentor.section import Section
+from stentor.section.schema_walk import dotted
 
 if TYPE_CHECKING:
     from stentor.sources.base import Source
@@ -74,7 +75,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), schema: type[Section]
 def load_text(text: str, source: str = "run.yaml", schema: type[Section] = Config) -> Loaded:
     """As `load`, of a config that is not a file, called `source` in messages. It may have no `base:`, which would be
     relative to nothing."""
-    from stentor.config.type_names import show
+    from stentor.section.type_names import show
 
     mistakes: list[Mistake] = []
     root = parse(text, source, 0, mistakes)
@@ -170,10 +171,15 @@ def _validate(root: Node, schema: type[Section], mistakes: list[Mistake]) -> Sec
     try:
         return schema.model_validate(root.plain(), by_alias=True, by_name=False)
     except ValidationError as error:
-        from stentor.config.explain import explain
-
-        mistakes += explain(error, root, schema)
+        mistakes += explained(error, root, schema)
         return None
+
+
+def explained(error: ValidationError, root: Node, schema: type[Section]) -> list[Mistake]:
+    """One mistake for each of pydantic's errors about a tree, with its place."""
+    from stentor.section.explain import explain
+
+    return [Mistake(root.at(path), text, key) for path, text, key in explain(error, root.plain(), schema)]
 
 
 def _stages(root: Node, schema: type[Section], mistakes: list[Mistake]) -> list[Node]:

@@ -10,23 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stentor.config.document import (
-    Key,
-    Mistake,
-    Mistakes,
-    Node,
-    Place,
-    dotted,
-    parse,
-    parse_value,
-    read_text,
-    split_key,
-)
-from stentor.config.schema_walk import at, drops_null, inner, is_open, section_of, takes_list
-from stentor.config.type_names import show
+from stentor.config.document import Mistake, Mistakes, Node, Place, parse, parse_value, read_text
 from stentor.data.storage import is_remote, join
 from stentor.section import Choice, Section, alternatives
-from stentor.version import EXPORT_FORMAT, FORMAT_KEY, VERSION_KEY, refuse_newer
+from stentor.section.schema_walk import Key, at, dotted, drops_null, inner, is_open, section_of, split_key, takes_list
+from stentor.section.type_names import show
+from stentor.version import EXPORT_FORMAT, EXPORT_KEYS, refuse_newer
 
 _OVERRIDES = 1_000_000  # rank of the places of overrides: after all files
 
@@ -67,7 +56,7 @@ def _read(
 def without_format(root: Node, source: str) -> Node:
     """The tree without the keys that say the format of an export, whose training_config.json is a run file too. Raises
     ConfigError for a newer format."""
-    content = {key: root.value[key].plain() for key in (FORMAT_KEY, VERSION_KEY) if key in root.value}
+    content = {key: root.value[key].plain() for key in EXPORT_KEYS if key in root.value}
     refuse_newer(source, content, EXPORT_FORMAT)
     return Node({key: node for key, node in root.value.items() if key not in content}, root.place) if content else root
 

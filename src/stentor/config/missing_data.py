@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stentor.config.document import Key, Node, Place, dotted
+from stentor.config.document import Node, Place
 from stentor.data.storage import is_remote
 from stentor.errors import DataError, MissingData
+from stentor.section.schema_walk import Key, dotted
 
 
 @contextmanager

@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from stentor.config.explain import guess
 from stentor.config.schema import Config
-from stentor.config.schema_walk import Entry, entries, field_annotation, fields, is_open, kinds_of, sections_in
-from stentor.config.type_names import short
 from stentor.errors import ConfigError, StentorError
 from stentor.section import CHOICE, Choice, Section, field_docs, summary
+from stentor.section.explain import guess
+from stentor.section.schema_walk import Entry, entries, field_annotation, fields, is_open, kinds_of, sections_in
+from stentor.section.type_names import short
 
 _HEAD = """# Run file reference
 

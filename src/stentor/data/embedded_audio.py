@@ -46,9 +46,10 @@ def load_encoded(
 ) -> np.ndarray:
     """As `load_at`, of encoded audio in memory."""
     from stentor.audio.io import read
+    from stentor.audio.selection import Selection
 
     with as_file(data, name) as file:
-        return read(file, rate=rate, start=start, duration=duration, channel=channel)
+        return read(file, rate=rate, start=start, duration=duration, selection=Selection(channel))
 
 
 def encoded_duration(data: Any, name: str) -> float:

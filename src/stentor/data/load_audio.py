@@ -21,6 +21,7 @@ import numpy as np
 
 from stentor.audio.channels import to_mono
 from stentor.audio.io import read
+from stentor.audio.selection import Selection
 from stentor.data.augment import DIRECT, builtin_noise, change_speed, decoded, simulate_response, stretch
 from stentor.data.codec_tokens import has_codes
 from stentor.data.cut import RATE, audio_path, turn_of
@@ -101,7 +102,7 @@ def _load_described(
     not. `sources`: other sources for the recording. `name` is used in errors."""
     if path:
         with audio_file(path) as file:
-            return read(file, rate=rate, start=start, duration=duration, channel=channel_of(keys))
+            return read(file, rate=rate, start=start, duration=duration, selection=Selection(channel_of(keys)))
     location = keys.get("tar") or keys.get("hub")
     if location is not None and sources and sources[0].type == "memory":
         return load_encoded(sources[0].source, name, rate, start, duration, channel_of(keys))

@@ -7,13 +7,13 @@ without pauses of a second inside a clip fails after one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from stentor.audio.activity import speech_with_room
+from stentor.audio.activity import FRAME, EnergyDetector, runs, speech_with_room
 from stentor.data.batch import Example
 from stentor.data.cut import RATE, words_of
 from stentor.data.load_audio import load_audio
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 LEAST_ROOM, MOST_ROOM = 0.1, 0.5
 """Seconds of room that a clip is given. Where training clips have less, clips are not changed: with so little room soft
 consonants would be cut off."""
-MOST_PAUSE = 2.0
-"""Seconds of silence that a window holds at most, however long the pauses in training were."""
+LONG_PAUSE = 2.0
+"""Seconds of silence that a window does not hold, unless the model was trained with longer pauses."""
 LISTENED = 64
-"""Clips without word times whose audio is read to measure their room."""
+"""Clips without word times whose audio is read to measure their room and long pauses."""
 
 
 @dataclass
@@ -40,7 +40,8 @@ class TrainedSpeech:
     longest: float | None = None
     """The longest clip."""
     pause: float | None = None
-    """The longest pause between two words of a clip, where word times are known."""
+    """The longest pause between two words of a clip; where no word times are known, one of more than `LONG_PAUSE`
+    that is heard."""
 
     @classmethod
     def of_export(cls, facts: Mapping[str, Any]) -> TrainedSpeech:
@@ -57,10 +58,12 @@ class TrainedSpeech:
                 rooms += [words[0]["start"], cut.duration - words[-1]["end"]]
                 self.pause = max(self.pause or 0.0, *(b["start"] - a["end"] for a, b in pairwise(words)), 0.0)
         for cut in [] if rooms else cuts[:: max(1, len(cuts) // LISTENED)]:
-            rooms += _audible_room(cut)
+            room, pause = _heard(cut)
+            rooms += room
+            self.pause = max(self.pause or 0.0, pause) if pause > LONG_PAUSE else self.pause
         if rooms:
-            room = round(min(median(rooms), MOST_ROOM), 3)
-            self.room = room if room >= LEAST_ROOM else None
+            middle = round(min(median(rooms), MOST_ROOM), 3)
+            self.room = middle if middle >= LEAST_ROOM else None
 
     def window_seconds(self, limit: float) -> float:
         """Longest window of speech, before it is given its room, for a model that takes clips of up to `limit`."""
@@ -69,8 +72,11 @@ class TrainedSpeech:
 
     @property
     def pause_limit(self) -> float | None:
-        """Longest silence that a window may hold: as in training, but at least the room around it. None: unknown."""
-        return None if self.room is None or self.pause is None else max(self.room, min(self.pause, MOST_PAUSE))
+        """Longest silence that a window may hold: as in training, but at least the room around it. None: unknown, or
+        clips are cut tightly and have no long pauses."""
+        if self.pause is None or (self.room is None and self.pause <= LONG_PAUSE):
+            return None
+        return max(self.room or 0.0, self.pause)
 
 
 class StreamedSpeech(TrainedSpeech):
@@ -82,6 +88,16 @@ class StreamedSpeech(TrainedSpeech):
     def measure(self, cuts: Sequence[Cut]) -> None:
         super().measure(cuts)
         self.room = None
+
+
+def measured(known: TrainedSpeech | None, cuts: Iterable[Cut]) -> TrainedSpeech | None:
+    """Return what a model knows of its training clips, these included. One pretrained on clips of all kinds (None) only
+    takes note of long pauses."""
+    trained = known or TrainedSpeech()
+    trained.measure(list(cuts))
+    if known is None:
+        return TrainedSpeech(pause=trained.pause) if (trained.pause or 0.0) > LONG_PAUSE else None
+    return trained
 
 
 def with_room(
@@ -104,11 +120,14 @@ def with_room(
     return roomy, earlier
 
 
-def _audible_room(cut: Cut) -> list[float]:
-    """Seconds before and after the speech of a clip; empty without speech, or without readable audio."""
+def _heard(cut: Cut) -> tuple[list[float], float]:
+    """Seconds before and after the speech of a clip, and of its longest pause; none without speech, or without readable
+    audio."""
     try:
         audio = load_audio(cut)
     except AudioError:
-        return []
+        return [], 0.0
+    speech = runs(EnergyDetector().activity([audio], RATE).speech)
+    pause = max((float(b - a) * FRAME for a, b in zip(speech[:-1, 1], speech[1:, 0])), default=0.0)
     trimmed, earlier = speech_with_room(audio, RATE, 0.0)
-    return [-earlier, (len(audio) - len(trimmed)) / RATE + earlier] if len(trimmed) < len(audio) else []
+    return [-earlier, (len(audio) - len(trimmed)) / RATE + earlier] if len(trimmed) < len(audio) else [], pause

@@ -5,26 +5,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stentor.text.languages import language_code
-from stentor.text.normalize import SPACELESS, bare
+from stentor.text.normalize import SPACELESS, bare, is_spoken
 
 
 def units(text: str, language: str | None) -> list[dict[str, Any]]:
     """The words of a text, each with its `span` of characters [start, end): between spaces, or by character in
-    languages written without spaces. What has no letter or digit is not spoken and left out."""
+    languages written without spaces. What is not spoken (`is_spoken`) is left out."""
     words: list[dict[str, Any]] = []
     if language_code(language) in SPACELESS:
         for i, character in enumerate(text):
             if words and not character.isspace() and _combining(character):
                 start = words[-1]["span"][0]
                 words[-1] = {"word": text[start : i + 1], "span": (start, i + 1)}  # a vowel sign belongs to its letter
-            elif bare(character):
+            elif is_spoken(character):
                 words.append({"word": character, "span": (i, i + 1)})
         return words
     end = 0
     for word in text.split():
         start = text.index(word, end)
         end = start + len(word)
-        if bare(word):
+        if is_spoken(word):
             words.append({"word": word, "span": (start, end)})
     return words
 

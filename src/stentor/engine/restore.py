@@ -22,7 +22,7 @@ from stentor.engine.tensor_files import StoredTensors
 from stentor.errors import ConfigError, without_secrets
 from stentor.section import Section
 from stentor.section.changes import Change, affecting_weights, changes, listed
-from stentor.version import FORMAT_KEY, VERSION_KEY
+from stentor.version import EXPORT_KEYS
 
 if TYPE_CHECKING:
     from stentor.engine.trainer import Trainer
@@ -112,9 +112,7 @@ def latest_checkpoint(trainer: Trainer) -> Path | None:
 def changed_settings(trainer: Trainer, folder: Path) -> list[Change]:
     """Return what differs between the settings that a checkpoint was trained with and those of the trainer."""
     before = json.loads((folder / TRAINING_CONFIG).read_text(encoding="utf-8"))
-    return changes(
-        {k: v for k, v in before.items() if k not in (FORMAT_KEY, VERSION_KEY)}, cast(Section, trainer.config)
-    )
+    return changes({k: v for k, v in before.items() if k not in EXPORT_KEYS}, cast(Section, trainer.config))
 
 
 def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> None:

@@ -19,7 +19,7 @@ from stentor.engine.sharding import TensorShard, is_divided, own_shards
 from stentor.engine.tensor_files import MeanTensors
 from stentor.errors import without_secrets
 from stentor.section.contract import violation
-from stentor.version import EXPORT_FORMAT, format_keys
+from stentor.version import EXPORT_FORMAT, PAUSE_KEY, format_keys
 
 if TYPE_CHECKING:
     from stentor.engine.callback import Callback
@@ -162,7 +162,9 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
     """Write an export folder from whole weights: the files of the family and the training config. For checkpoints, this
     runs in the background."""
     trainer.bundle.family.save(trainer.bundle, weights, folder)
-    content = format_keys(EXPORT_FORMAT) | trainer.config.plain()
+    trained = trainer.bundle.traits.trained_speech
+    pause = {} if trained is None or trained.pause is None else {PAUSE_KEY: round(trained.pause, 3)}
+    content = format_keys(EXPORT_FORMAT) | pause | trainer.config.plain()
     text = json.dumps(content, indent=1, ensure_ascii=False)
     (folder / "training_config.json").write_text(without_secrets(text), encoding="utf-8")
 

@@ -15,6 +15,7 @@ from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError
 from stentor.models.base import Family
 from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
+from stentor.text.languages import LanguageName
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +37,7 @@ class Recognizer(SpeechEvaluator):
     source: str = Field(alias="from")
     """Run folder, export folder or Hub id of a Stentor model for the task `transcribe`, or of a transformers recogniser
     (Whisper, a CTC model, or any other of `AutoModelForSpeechSeq2Seq`)."""
-    language: str | None = None
+    language: LanguageName | None = None
     """Language of all clips. Null: the language of each record."""
 
     gives: ClassVar = "text"

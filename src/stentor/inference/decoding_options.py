@@ -1,14 +1,19 @@
 """Decoding options of one call: beams, temperature, prompt and hotwords, as far as the model's family supports them."""
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from stentor.data.jsonl import open_text
 from stentor.data.storage import as_path
 from stentor.errors import ConfigError
 from stentor.models.base import Family
 from stentor.tasks.transcribe import Transcribe
+
+WEIGHTED = re.compile(r"(.*?)\s*(?:\t|:(?! +[^-+.\d ]))\s*([^\t:]*)")
+"""A hotword with a weight, unlike `Star Wars: Andor`."""
 
 
 def with_search(
@@ -62,13 +67,16 @@ def with_hotwords(
     task: Transcribe, family: Family, hotwords: str | Sequence[str] | None, strength: float | None
 ) -> tuple[Transcribe, str]:
     """Return the task with a bonus for hotwords, and the hotwords to put into the context or prompt instead. The latter
-    is used if the family takes one and no `strength` is given. Raises ConfigError if the family supports neither."""
-    names = hotwords.split(",") if isinstance(hotwords, str) else hotwords or ()
+    is used if the family takes one and neither a `strength` nor a weight is given. Raises ConfigError if the family
+    supports neither."""
+    if isinstance(hotwords, str):
+        hotwords = read_hotwords(hotwords[1:]) if hotwords.startswith("@") else hotwords.split(",")
+    names = hotwords or ()
     names = [name.strip() for name in names if name.strip()]
     if not names and strength is None:
         return task, ""
     options = family.decoding_options()
-    if strength is None and options & {"context", "prompt"}:
+    if strength is None and not any("\t" in name for name in names) and options & {"context", "prompt"}:
         return task, ", ".join(names)
     if "hotwords" not in options:
         raise ConfigError(f"A model of the family {family.type} does not support hotwords: leave them out.")
@@ -80,20 +88,31 @@ def with_hotwords(
     return task.model_copy(update=update), ""
 
 
-def hints(
-    family: Family, context: str | None, prompt: str | None, names: str, warn: Callable[[str], None]
-) -> tuple[str | None, str | None]:
-    """Return the context and the prompt of the examples, with the hotwords (`names`) in the one that the family takes.
+def read_hotwords(file: str) -> list[str]:
+    """Return the hotwords of a text file, one per line, with a tab before the weight of those that have one (behind a
+    tab or, as in sherpa-onnx, a colon). Raises ConfigError with the line of a wrong weight, and DataError."""
+    hotwords = []
+    with open_text(as_path(file)) as lines:
+        for line in map(str.strip, lines):
+            match = None if line.startswith("#") else WEIGHTED.fullmatch(line)
+            if match and not re.fullmatch(r"(?=.*[1-9])\d*\.?\d*", match[2]):
+                raise ConfigError(
+                    f"{file}:{lines.number}: the weight {match[2]} of '{match[1]}' must be a number above 0."
+                )
+            hotwords += ["\t".join(match.groups()) if match else line] if line and line[0] != "#" else []
+    if not hotwords:
+        raise ConfigError(f"{file} holds no hotwords: write one per line.")
+    return hotwords
 
-    Raises ConfigError for a prompt that the family does not take, and warns of a context that it does not take.
-    """
+
+def hints(family: Family, context: str | None, prompt: str | None, names: str) -> tuple[str | None, str | None]:
+    """Return the context and the prompt of the examples, with the hotwords (`names`) in the one that the family takes.
+    Raises ConfigError for one that the family does not take."""
     places = family.decoding_options() & {"context", "prompt"}
-    if prompt and "prompt" not in places:
-        fix = "give it as the context" if "context" in places else "leave it out"
-        raise ConfigError(f"A model of the family {family.type} takes no prompt: {fix}.")
-    if context and "context" not in places:
-        fix = "give it as the prompt" if "prompt" in places else "it is not used"
-        warn(f"This model of the family {family.type} takes no context: {fix}.")
+    for name, text, other in (("context", context, "prompt"), ("prompt", prompt, "context")):
+        if text and name not in places:
+            fix = f"give it as the {other}" if other in places else "leave it out"
+            raise ConfigError(f"A model of the family {family.type} takes no {name}: {fix}.")
     if "prompt" in places:
         return context, " ".join(filter(None, [names, prompt])) or None
     return ". ".join(filter(None, [context, names])) or None, None

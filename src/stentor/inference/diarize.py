@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from stentor.data.rttm import format_rttm
 from stentor.errors import AudioError, ConfigError
 from stentor.inference.options import SpeakerCount
 from stentor.inference.recording import Recording
 from stentor.models.base import Bundle
+from stentor.section.explain import validated
 from stentor.tasks.diarize.task import Diarize
 
 
@@ -80,7 +80,8 @@ def diarize(
             speakers=list(dict.fromkeys(s["speaker"] for s in segments)),
             segments=segments,
             model=model,
-            **({} if recording.channel is None else {"channel": recording.channel}),
+            **recording.selection.keys,
+            **({"notes": list(recording.notes)} if recording.notes else {}),
         )
         least, count = task.windows.bounds[0], len(result.speakers)
         if task.labels.permutes and least > 1 and count < least:
@@ -106,9 +107,5 @@ def with_speakers(task: Diarize, count: SpeakerCount) -> Diarize:
         raise ConfigError(
             f"This model labels {' and '.join(task.labels.names)}, not speakers: leave out the number of speakers."
         )
-    try:
-        windows = type(task.windows).model_validate({**task.windows.model_dump(by_alias=True), **known})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"Number of speakers: {first.get('ctx', {}).get('error', first['msg'])}.") from None
+    windows = validated(type(task.windows), {**task.windows.model_dump(by_alias=True), **known}, "Number of speakers: ")
     return task.model_copy(update={"windows": windows})

@@ -1,15 +1,18 @@
-"""Transcript formats: json, txt, srt, vtt, ctm, textgrid, rttm, stm, seglst. Plain functions on the transcript dict of
-the contract."""
+"""Transcript formats: json, txt, ctm, textgrid, rttm, stm, seglst, and those of subtitles. Plain functions on the
+transcript dict of the contract."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from stentor.audio.io import AUDIO_SUFFIXES
+from stentor.audio.suffixes import AUDIO_SUFFIXES
 from stentor.data.rttm import format_rttm
+from stentor.data.word_times import in_order
 from stentor.errors import ConfigError
-from stentor.inference.subtitles import cues
+from stentor.inference.declarations import flag, given
+from stentor.inference.options import CUES, SubtitleOptions
+from stentor.inference.subtitle_formats import SubtitleFormat, to_ass, to_lrc, to_srt, to_tsv, to_vtt
 
 Transcript = dict[str, Any]
 UNKNOWN = "unknown"
@@ -26,36 +29,6 @@ def to_txt(transcript: Transcript) -> str:
     if any("speaker" in s for s in transcript["segments"]):
         return "".join(f"{s.get('speaker', '?')}: {s['text']}\n" for s in transcript["segments"])
     return transcript["text"] + "\n"
-
-
-def to_srt(transcript: Transcript, cue: str = "lines") -> str:
-    """SubRip subtitles; `cue`: `lines`, or `words` for a subtitle per word. Where there are several speakers, the name
-    stands before the first of each one's lines."""
-    subtitles, several, last = [], _several(transcript) and cue == "lines", None
-    for n, c in enumerate(cues(transcript, cue), 1):
-        name = f"{c.speaker}: " if several and c.speaker not in (None, last) else ""
-        last = c.speaker
-        subtitles.append(f"{n}\n{_clock(c.start, ',')} --> {_clock(c.end, ',')}\n{name}{c.text}\n\n")
-    return "".join(subtitles)
-
-
-def to_vtt(transcript: Transcript, cue: str = "lines") -> str:
-    """WebVTT subtitles; `cue`: `lines`, or `words` for a subtitle per word. Where there are several speakers, each
-    subtitle has its voice (`<v name>`)."""
-
-    def escape(text: str) -> str:
-        return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-    several = _several(transcript)
-    return "WEBVTT\n\n" + "".join(
-        f"{_clock(c.start, '.')} --> {_clock(c.end, '.')}\n"
-        f"{f'<v {escape(c.speaker)}>' if several and c.speaker else ''}{escape(c.text)}\n\n"
-        for c in cues(transcript, cue)
-    )
-
-
-def _several(transcript: Transcript) -> bool:
-    return len({s["speaker"] for s in transcript["segments"] if s.get("speaker")}) > 1
 
 
 def to_ctm(transcript: Transcript, channel: str | None = None) -> str:
@@ -129,15 +102,38 @@ WRITERS: dict[str, Callable[..., str]] = {
     "rttm": to_rttm,
     "stm": to_stm,
     "seglst": to_seglst,
+    "ass": to_ass,
+    "lrc": to_lrc,
+    "tsv": to_tsv,
 }
 SUFFIXES = {name: {"textgrid": "TextGrid", "seglst": "seglst.json"}.get(name, name) for name in WRITERS}
 NEED_WORDS = frozenset({"ctm", "textgrid"})
-SUBTITLES = frozenset({"srt", "vtt"})
+SUBTITLES = {name: writer for name, writer in WRITERS.items() if isinstance(writer, SubtitleFormat)}
 
 
-def render(transcript: Transcript, format: str, cue: str = "lines") -> str:
-    """The transcript in one of the formats of `WRITERS`; `cue` is what a subtitle holds: `lines` or `words`."""
-    return WRITERS[format](transcript, cue) if format in SUBTITLES else WRITERS[format](transcript)
+def render(transcript: Transcript, format: str, rules: SubtitleOptions | None = None) -> str:
+    """The transcript in one of the formats of `WRITERS`; `rules` are those of subtitles."""
+    return WRITERS[format](transcript, rules) if format in SUBTITLES else WRITERS[format](transcript)
+
+
+def check_subtitles(rules: SubtitleOptions, formats: Sequence[str]) -> None:
+    """Raise ConfigError for rules of subtitles that exclude each other or that no format uses."""
+    unused = [flag(field) for field, declared in given(rules) if declared.panel == "Subtitles"]
+    highlighted = any(SUBTITLES[format].word for format in formats if format in SUBTITLES)
+    wrong = {
+        f"Unknown --cues {rules.cues}; known: {', '.join(CUES)}.": rules.cues not in CUES,
+        f"{' and '.join(unused)}: only for subtitles, so add --format srt, vtt, ass, lrc or tsv, or leave it out.": (
+            unused and SUBTITLES.keys().isdisjoint(formats)
+        ),
+        "--highlight-words is for --format vtt, ass and lrc: add one of them, or leave it out.": (
+            rules.highlight_words and not highlighted
+        ),
+        "--max-cue-duration is less than --min-cue-duration (default 1): lower this one too.": (
+            rules.max_cue_duration < rules.min_cue_duration
+        ),
+    }
+    for message in (message for message, is_so in wrong.items() if is_so):
+        raise ConfigError(message)
 
 
 def file_names(paths: Sequence[str]) -> list[str]:
@@ -198,11 +194,6 @@ def _name(transcript: Transcript) -> str:
     return "_".join(name.split())
 
 
-def _clock(seconds: float, point: str) -> str:
-    ms = max(0, round(seconds * 1000))
-    return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}{point}{ms % 1000:03d}"
-
-
 def _words(transcript: Transcript, name: str) -> list[dict[str, Any]]:
     if "words" not in transcript:
         raise ConfigError(f"The {name} format lists word times, and this transcript has none: add --words.")
@@ -210,28 +201,15 @@ def _words(transcript: Transcript, name: str) -> list[dict[str, Any]]:
 
 
 def _intervals(words: list[dict[str, Any]], end: float) -> Iterator[tuple[float, float, str]]:
-    """Words and the silence between them, without holes or overlaps, from 0 to `end`.
-
-    No word is lost: each has a millisecond at least, taken from the silence around it or from its neighbours.
-    """
-    total = max(round(1000 * end), len(words))
-    spans, stop = [], 0
-    for word in words:
-        start = max(stop, round(1000 * word["start"]))
-        stop = max(start + 1, round(1000 * word["end"]))
-        spans.append([start, stop])
-    limit = total
-    for span in reversed(spans):
-        span[1] = min(span[1], limit)
-        span[0] = limit = min(span[0], span[1] - 1)
-    last = 0
-    for (start, stop), word in zip(spans, words, strict=True):
-        if start > last:
-            yield last / 1000, start / 1000, ""
-        yield start / 1000, stop / 1000, word["word"]
-        last = stop
-    if last < total:
-        yield last / 1000, end, ""
+    """Words and the silence between them, without holes or overlaps, from 0 to `end`."""
+    last = 0.0
+    for word in in_order(words, end):
+        if word["start"] > last:
+            yield last, word["start"], ""
+        last = word["end"]
+        yield word["start"], last, word["word"]
+    if last < end:
+        yield last, end, ""
 
 
 def _number(seconds: float) -> str:

@@ -6,12 +6,13 @@ from typing import Any
 
 from stentor.data.storage import as_path, is_remote, name_of
 from stentor.data.storage_cache import local_folder
+from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import ConfigError
 from stentor.inference.model import Model, read_object
 from stentor.models.base import Family
 from stentor.section import saved_in
 from stentor.tasks.base import Task
-from stentor.version import EXPORT_FORMAT, refuse_newer
+from stentor.version import EXPORT_FORMAT, PAUSE_KEY, refuse_newer
 
 CONFIG = "config.json"
 TRAINING_CONFIG = "training_config.json"
@@ -49,6 +50,8 @@ def load(path: str | Path, device: str = "auto") -> Model:
     kind = family.tasks[0] if family.tasks and "transcribe" not in family.tasks else "transcribe"
     if bundle.traits.turns:
         kind = "who_said_what"
+    if bundle.traits.trained_speech is None and PAUSE_KEY in training:
+        bundle.traits.trained_speech = TrainedSpeech(pause=training[PAUSE_KEY])
     with saved_in(folder / TRAINING_CONFIG):
         task: Task = Task.model_validate(training["task"] if training else {"type": kind})
     return Model(str(path), bundle, task, folder, training)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from stentor.audio.selection import Selection
 from stentor.errors import ConfigError
 from stentor.inference.diarize import Diarization, diarize, require_speakers, with_speakers
 from stentor.inference.options import DecodingOptions, SpeakerCount
@@ -34,7 +35,6 @@ from stentor.tasks.speak.generation import Generation
 from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.words import Words
-from stentor.text.languages import find, unknown_language
 
 if TYPE_CHECKING:
     from stentor.inference.speak.reference import Remark
@@ -84,7 +84,7 @@ class Model:
         Raises AudioError for unreadable audio, and ConfigError for an unsupported option or a model of another task.
         """
         options |= {"language": language, "context": context}
-        recording = open_recording(audio, self.bundle.processor.sample_rate, rate, channel)
+        recording = open_recording(audio, self.bundle.processor.sample_rate, rate, Selection(channel))
         return next(self.transcribe_many([recording], None, words, diarizer, **options))
 
     def transcribe_many(
@@ -106,7 +106,7 @@ class Model:
         """
         words = self.knows_times if words is None else words
         transcriber = self.transcriber(None, diarizer, words=words, **options)
-        opened = (open_recording(r, transcriber.rate, rate, channel) for r in recordings)
+        opened = (open_recording(r, transcriber.rate, rate, Selection(channel)) for r in recordings)
         return transcriber.transcribe(opened, on_error, on_window)
 
     def transcriber(
@@ -126,7 +126,7 @@ class Model:
         segments = None if diarizer is None else diarizer.speaker_segments()
         if asked.context and "context" in self.bundle.family.decoding_options() and self.learned_context is False:
             on_warning(f"{self.name} was trained on records without context, so it has not learned to use one.")
-        return Transcriber(self.bundle, task, asked, self.name, segments, tokens, detector, on_warning)
+        return Transcriber(self.bundle, task, asked, self.name, segments, tokens, detector)
 
     def stream(
         self,
@@ -150,8 +150,6 @@ class Model:
         Raises ConfigError if a model was trained for another task, for an unknown language, and if a diarizer is given
         but the model has no word times.
         """
-        if language and find(language) is None:
-            raise ConfigError(unknown_language(language))
         detector = open_detector(vad) if isinstance(vad, str) else vad
         stream = Stream(open_recogniser(self, StreamOptions(language, delay, detector=detector)), rate, silence)
         if language and not stream.recogniser.takes_language:
@@ -200,7 +198,7 @@ class Model:
         """
         count = SpeakerCount(speakers=speakers, min_speakers=min_speakers, max_speakers=max_speakers)
         task = with_speakers(self.for_diarization(), count)
-        recording = open_recording(audio, self.bundle.processor.sample_rate, rate, channel)
+        recording = open_recording(audio, self.bundle.processor.sample_rate, rate, Selection(channel))
         return next(diarize(self.bundle, task, [recording], self.name))
 
     def speaker_segments(self) -> Callable[[Recording], list[dict[str, Any]]]:

@@ -21,6 +21,9 @@ VAD = "Speech detector: energy, silero, or a silero_vad.onnx file (needs stentor
 DECODING: dict[str, Any] = {"panel": "Decoding", "ways": (FILES,)}
 PAUSES: dict[str, Any] = {"panel": "Finding speech", "ways": (FILES,)}
 CHECKS: dict[str, Any] = {"panel": "Checks of the text", "ways": (FILES,)}
+SUBTITLES: dict[str, Any] = {"panel": "Subtitles", "ways": (FILES,)}
+CUES = ("lines", "words", "segments")
+"""Contents of a subtitle."""
 
 
 @dataclass(kw_only=True)
@@ -36,9 +39,10 @@ class DecodingOptions:
         "Text before the recording, for Whisper models: they continue in its style.", **DECODING
     )
     hotwords: "str | Sequence[str] | None" = Option(
-        "Names and terms to recognise, separated by commas.", read_as=str | None, **DECODING
+        "Names and terms to recognise, separated by commas; or @FILE with one per line.", read_as=str | None, **DECODING
     )
-    """They are added to the context or the prompt if the model takes one; otherwise their tokens get a bonus."""
+    """They are added to the context or the prompt if the model takes one; otherwise their tokens get a bonus. A line of
+    a file may end in a tab or a colon and the bonus of its tokens; lines that begin with # are comments."""
     hotword_strength: float | None = Option(
         "Bonus added to the log-probability of each hotword token (default 1.5).", **DECODING
     )
@@ -60,7 +64,7 @@ class DecodingOptions:
     )
     min_speech: float = Option("Skip speech between silences shorter than this, in seconds.", 0.0, min=0.0, **PAUSES)
     min_silence: float | None = Option("Skip silence longer than this, in seconds (default 2).", min=0.0, **PAUSES)
-    """If None, recordings shorter than a window are not cut."""
+    """If None, the longest pause of the training clips, where the model's folder has it."""
     speech_pad: float | None = Option(
         "Seconds of skipped silence kept around speech (default 0.15).", min=0.0, **PAUSES
     )
@@ -76,6 +80,23 @@ class DecodingOptions:
     """Replaces the task's `checks.compression_ratio`."""
     keep_failed: bool = Option("Keep text that failed the hallucination checks.", False, **CHECKS)
     """Keeps it as segments with the key `failed`. By default it is only listed in `failed` of the transcript."""
+
+
+@dataclass(kw_only=True)
+class SubtitleOptions:
+    """Rules of subtitles."""
+
+    cues: str = Option("Content of a subtitle: lines, words (one each) or segments.", "lines", **SUBTITLES)
+    """`words` needs word times. `segments` makes one subtitle of each segment, however long it is."""
+    highlight_words: bool = Option("Highlight each word when it is spoken (vtt, ass, lrc).", False, **SUBTITLES)
+    max_line_width: int = Option("Columns per line; wide characters take two.", 42, min=1, **SUBTITLES)
+    max_line_count: int = Option("Lines per subtitle.", 2, min=1, **SUBTITLES)
+    min_cue_duration: float = Option("Seconds that a subtitle stays at least, in silence.", 1.0, min=0.0, **SUBTITLES)
+    max_cue_duration: float = Option("Seconds that a subtitle stays at most.", 7.0, min=0.1, **SUBTITLES)
+    cue_gap: float = Option("Seconds between two subtitles (default: two frames).", 0.083, min=0.0, **SUBTITLES)
+    reading_speed: float = Option(
+        "Columns per second: long subtitles stay longer, in silence.", 17.0, min=1.0, **SUBTITLES
+    )
 
 
 @dataclass(kw_only=True)

@@ -72,16 +72,11 @@ def divide_at_turns(windows: Sequence[Window], turns: SpeakerTurns, rate: int) -
     for window in windows:
         start = window.start
         for cut in cuts:
-            if start + least <= cut <= window.end - least:
-                parts.append(_part(window, start, cut))
+            if max(start, window.speech_start) + least <= cut <= window.speech_end - least:
+                parts.append(window.part(start, cut))
                 start = cut
-        parts.append(_part(window, start, window.end))
+        parts.append(window.part(start, window.end))
     return parts
-
-
-def _part(window: Window, start: int, end: int) -> Window:
-    speech_start = min(max(window.speech_start, start), end)
-    return Window(start, end, speech_start, max(speech_start, min(window.speech_end, end)))
 
 
 def split_by_speaker(segment: dict[str, Any], words: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

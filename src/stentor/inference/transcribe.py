@@ -9,18 +9,21 @@ from typing import Any
 
 from stentor.data.batch import Example
 from stentor.data.trained_speech import TrainedSpeech
+from stentor.data.word_times import in_order
 from stentor.errors import AudioError, ConfigError
+from stentor.inference.covered_speech import answers, note_on, with_pieces
 from stentor.inference.decoding_options import hints, with_hotwords, with_language_model, with_search, with_translation
 from stentor.inference.options import DecodingOptions
 from stentor.inference.recording import Recording
+from stentor.inference.seams import OVERLAP, SHARE, join_windows
 from stentor.inference.speaker_attribution import SpeakerTurns, divide_at_turns, split_by_speaker, with_speaker
 from stentor.inference.vad import Detector, Window, cut, open_detector
 from stentor.models.base import Bundle
-from stentor.tasks.transcribe import Transcribe, seconds_of
+from stentor.tasks.transcribe import Transcribe
 from stentor.tasks.who_said_what import WhoSaidWhat
 from stentor.tasks.words import Words
-from stentor.text.languages import language_code
-from stentor.text.normalize import SPACELESS
+from stentor.text.languages import known_code
+from stentor.text.written_words import joined_windows
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,8 @@ class Transcript(dict[str, Any]):
     @property
     def segments(self) -> list[dict[str, Any]]:
         """Segments in order, `{"start", "end", "text", "log_prob"}`, times in seconds: one for each window with speech.
-        With a diarizer or a model that returns speakers: one for each speaker's turn, with `speaker`."""
+        With a diarizer or a model that returns speakers: one for each speaker's turn, with `speaker`. A segment with
+        pauses and without word times has `speech`, the start and end of each stretch of speech."""
         return self["segments"]
 
     @property
@@ -99,8 +103,6 @@ class Transcriber:
     """Add the generated `tokens` to segments, as `{"token", "logprob"}`."""
     detector: Detector | None = None
     """Speech detector that replaces `vad` and `vad_threshold`."""
-    on_warning: Callable[[str], None] = log.warning
-    """Function called with a message about an option that has no effect."""
 
     def __post_init__(self) -> None:
         knows_times = isinstance(self.task, (Words, WhoSaidWhat)) or self.bundle.capabilities.times_tokens
@@ -108,16 +110,18 @@ class Transcriber:
         if o.words and not knows_times:
             raise ConfigError(
                 f"{self.model or 'This model'} has no word times: it was trained for the task {self.task.type}. "
-                "Fine-tune it with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or leave out --words."
+                "Fine-tune it with `task: {type: words}`, as in recipes/words_speech_llm.yaml, or leave out --words, "
+                "--cues words and --highlight-words."
             )
         if isinstance(self.task, WhoSaidWhat) and self.diarizer is not None:
             raise ConfigError(f"{self.model or 'This model'} assigns speakers itself: leave out --diarizer.")
+        self.language = self.bundle.traits.spoken_language(o.language, self.model)
         self.task = self._with_thresholds()
         self.task = with_translation(self.task, family, o.translate)
         self.task = with_search(self.task, family, o.beams, o.temperature)
         self.task, names = with_hotwords(self.task, family, o.hotwords, o.hotword_strength)
         self.task = with_language_model(self.task, family, o.language_model, o.language_model_weight)
-        context, self.prompt = hints(family, o.context, o.prompt, names, self.on_warning)
+        context, self.prompt = hints(family, o.context, o.prompt, names)
         self.context = context or self.task.context
         self.vad_detector = self.detector or open_detector(o.vad, o.vad_threshold)
         self.says_who = isinstance(self.task, WhoSaidWhat)
@@ -156,7 +160,7 @@ class Transcriber:
             recordings: opened with `open_recording`.
             on_error: called with the name and the AudioError of an unreadable recording, which is then skipped. If
                 None, the error is raised.
-            on_window: called with the seconds of each finished window.
+            on_window: called for each finished window, with its share of the seconds of the recording.
         """
         plans: list[RecordingPlan] = []
         pooled = 0.0
@@ -183,7 +187,7 @@ class Transcriber:
         plan.samples = activity.samples
         if self.says_who:
             self._check_length(plan)
-            plan.windows = cut(activity, self.rate, self.longest)
+            plan.windows = cut(activity, self.rate, self.longest, silence=plan.samples / self.rate)
             return plan
         pad, silence = self.options.speech_pad, self.options.min_silence
         plan.windows = cut(
@@ -193,6 +197,7 @@ class Transcriber:
             padding=self.trained.room if pad is None else pad,
             silence=self.trained.pause_limit if silence is None else silence,
             shortest=self.options.min_speech,
+            overlap=min(OVERLAP, SHARE * self.longest),
         )
         if plan.turns is not None and not self.timed:
             plan.windows = divide_at_turns(plan.windows, plan.turns, self.rate)
@@ -212,7 +217,10 @@ class Transcriber:
         while plans and plans[0].done:
             plan = plans.pop(0)
             if plan.error is None:
-                yield self.transcript(plan)
+                transcript = self.transcript(plan)
+                for note in transcript.get("notes", [])[len(plan.recording.notes) :]:
+                    log.warning(f"{plan.recording.name}: {note}")
+                yield transcript
             elif on_error is None:
                 raise plan.error
             else:
@@ -238,19 +246,22 @@ class Transcriber:
                 ready.append((plan, i))
             if not examples:
                 continue
-            for (plan, i), output, example in zip(ready, self.predict(examples), examples, strict=True):
+            for (plan, i), output in zip(ready, self.predict(examples), strict=True):
                 plan.outputs[i] = output
                 if on_window:
-                    on_window(seconds_of(example, self.rate))
+                    lengths = [window.end - window.start for window in plan.windows]
+                    on_window(lengths[i] / sum(lengths) * plan.samples / self.rate)
 
     def example(self, plan: RecordingPlan, i: int) -> Example:
         """Return window `i` with its audio, for `predict`. Raises AudioError."""
         window = plan.windows[i]
         audio = plan.recording.read(window.start, window.end)
         asked = {"prompt": self.prompt, "translate": self.task.translate, "tokens": self.tokens}
-        extra = {name: value for name, value in asked.items() if value}
+        extra: dict[str, Any] = {name: value for name, value in asked.items() if value}
+        if not self.says_who:
+            extra["window"] = window
         name = f"{plan.recording.name}@{window.start / self.rate:.2f}"
-        return Example(name, audio, language=self.options.language, context=self.context, extra=extra)
+        return Example(name, audio, language=self.language, context=self.context, extra=extra)
 
     @property
     def decoding(self) -> tuple[str, bool]:
@@ -258,17 +269,31 @@ class Transcriber:
         return self.task.model_dump_json(), self.timed
 
     def predict(self, examples: Sequence[Example], bundle: Bundle | None = None) -> list[dict[str, Any]]:
-        """Return the model's output for each example, independent of the others. `bundle`: a copy of the model."""
+        """Return the model's output for each example, independent of the others. `bundle`: a copy of the model.
+
+        A window with pauses whose text covers too little of its speech is decoded again in pieces; see `with_pieces`.
+        """
         words = {"words": self.timed} if isinstance(self.task, Words) else {}
-        return self.task.predict(bundle or self.bundle, examples, checked=self.task.checks.on, **words)
+
+        def decode(examples: Sequence[Example]) -> list[dict[str, Any]]:
+            return self.task.predict(bundle or self.bundle, examples, checked=self.task.checks.on, **words)
+
+        return with_pieces(examples, decode, self.rate)
 
     def transcript(self, plan: RecordingPlan, count: int | None = None) -> Transcript:
-        """Return the transcript of a recording whose windows are all done, or of its first `count` windows."""
-        windows = plan.windows[:count]
+        """Return the transcript of a recording whose windows are all done, or of its first `count` windows. The last of
+        these waits for the next one if they overlap."""
+        first = plan.windows[:count]
+        answered = list(answers(first, plan.outputs, self.rate))
+        reasons = [self._reasons_to_leave_out(output) for _, output in answered]
+        windows, outputs, notes = join_windows(answered, reasons, self.rate)
+        if 0 < len(first) < len(plan.windows) and plan.windows[len(first)].start < first[-1].end:
+            windows.pop()
         segments: list[dict[str, Any]] = []
         failed: list[dict[str, Any]] = []
-        language = self.options.language or _detected_language(windows, plan.outputs)
-        words = list(self._words(windows, plan.outputs)) if self.timed else []
+        known = self.bundle.traits.known_languages
+        language = known_code(self.language or "") or _detected_language(windows, outputs, known)
+        words = list(self._words(windows, outputs)) if self.timed else []
         turns = plan.turns if plan.turns is not None and plan.turns.names else None
         if turns is not None:
             speakers = turns.speakers([word for _, word in words])
@@ -277,7 +302,7 @@ class Transcriber:
         for i, word in words:
             of_window[i].append(word)
         for i, window in enumerate(windows):
-            output = plan.outputs[i]
+            output = outputs[i]
             if not output["text"]:
                 continue
             segment = {
@@ -287,12 +312,15 @@ class Transcriber:
                 "log_prob": output["log_prob"],
                 **{name: output[name] for name in _OF_SEGMENTS if output.get(name)},
             }
-            if reasons := self._reasons_to_leave_out(output):
-                failed.append({**{k: segment[k] for k in ("start", "end", "text")}, "reason": ", ".join(reasons)})
+            speech = window.part(window.speech_start, window.speech_end).speech
+            if len(speech) > 1 and i not in of_window:
+                segment["speech"] = [[round(t / self.rate, 3) for t in stretch] for stretch in speech]
+            if reasons[i]:
+                failed.append({**{k: segment[k] for k in ("start", "end", "text")}, "reason": ", ".join(reasons[i])})
                 continue
             if "segments" in output:
                 segments += [{**turn, **segment, **turn} for turn in output["segments"]]
-                words += [(i, word) for word in output["words"]]
+                words += [(i, word) for word in in_order(output["words"])]
                 continue
             if turns is None:
                 segments.append(segment)
@@ -300,17 +328,18 @@ class Transcriber:
                 segments += split_by_speaker(segment, of_window[i])
             else:
                 segments.append(with_speaker(segment, turns, segments[-1]["speaker"] if segments else None))
-        space = "" if language_code(language) in SPACELESS else " "
+        notes = [*note_on(first, plan.outputs, self.rate), *notes]
         return Transcript(
             audio=plan.recording.name,
             duration=round(plan.samples / self.rate, 3),
             language=language,
-            text=space.join(s["text"] for s in segments),
+            text=joined_windows(s["text"] for s in segments),
             **({"words": [word for _, word in words]} if self.options.words else {}),
             segments=segments,
             **({"failed": failed} if failed else {}),
-            **({"warning": UNREAD} if any(plan.outputs[i].get("unread") for i in range(len(windows))) else {}),
-            **({} if plan.recording.channel is None else {"channel": plan.recording.channel}),
+            **({"warning": UNREAD} if any(output.get("unread") for output in outputs) else {}),
+            **plan.recording.selection.keys,
+            **({"notes": [*plan.recording.notes, *notes]} if plan.recording.notes or notes else {}),
             model=self.model,
         )
 
@@ -319,28 +348,26 @@ class Transcriber:
         return [] if self.options.keep_failed else [name for name in output["failed"] if name != "no_room"]
 
     def _words(
-        self, windows: Sequence[Window], outputs: dict[int, dict[str, Any]]
+        self, windows: Sequence[Window], outputs: Sequence[dict[str, Any]]
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the words of the windows in order and without overlap, each with its window's number. Times count from
         the start of the recording."""
-        end = 0.0
-        for i, window in enumerate(windows):
-            if self._reasons_to_leave_out(outputs[i]):
-                continue
-            offset = window.start / self.rate
-            for word in outputs[i]["words"]:
-                start = max(end, round(word["start"] + offset, 3))
-                end = max(start, round(word["end"] + offset, 3))
-                yield i, {"word": word["word"], "start": start, "end": end, "confidence": word["confidence"]}
+        kept = [i for i in range(len(windows)) if not self._reasons_to_leave_out(outputs[i])]
+        words = [(i, windows[i].start / self.rate, word) for i in kept for word in outputs[i]["words"]]
+        times = in_order([{"start": w["start"] + offset, "end": w["end"] + offset} for _, offset, w in words])
+        for (i, _, word), time in zip(words, times, strict=True):
+            yield i, {"word": word["word"], **time, "confidence": word["confidence"]}
 
 
-def _detected_language(windows: Sequence[Window], outputs: dict[int, dict[str, Any]]) -> str | None:
-    """Return the language that the model detected in most of the speech; None if it detects no languages."""
+def _detected_language(
+    windows: Sequence[Window], outputs: Sequence[dict[str, Any]], known: Sequence[str]
+) -> str | None:
+    """Return the language that the model detected in most of the speech, or the only one that it knows; else None."""
     seconds: dict[str, int] = {}
     for i, window in enumerate(windows):
         if outputs[i]["text"] and (code := outputs[i].get("language")):
             seconds[code] = seconds.get(code, 0) + window.speech_end - window.speech_start
-    return max(seconds, key=lambda code: seconds[code], default=None)
+    return max(seconds, key=lambda code: seconds[code], default=known[0] if len(known) == 1 else None)
 
 
 def batches(items: list[Any], size: Callable[[Any], int], budget: int) -> Iterator[list[Any]]:

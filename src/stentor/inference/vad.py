@@ -7,6 +7,7 @@ them. Audio passes through in blocks: of a two-hour file only these frames are h
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,20 +18,32 @@ import numpy as np
 
 from stentor.audio.activity import FRAME, Activity, EnergyDetector, frame_levels, runs
 from stentor.audio.resampler import Resampler
+from stentor.data.trained_speech import LONG_PAUSE
 from stentor.errors import ConfigError, require
 
+APART = 0.5
+"""Seconds of silence between two stretches of speech of a window."""
 SPOKEN = 8
 """Minimum number of frames of speech before an end of speech."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of audio in samples, [start, end), with the first and last speech inside it."""
+    """A stretch of audio in samples, [start, end), with the first and last speech inside it. Of audio that two windows
+    share, each has half of the speech."""
 
     start: int
     end: int
     speech_start: int
     speech_end: int
+    speech: tuple[tuple[int, int], ...] = ()
+    """Its stretches of speech, at least `APART` seconds from each other."""
+
+    def part(self, start: int, end: int) -> Window:
+        """Return the part [start, end) of it."""
+        speech = tuple((max(start, a), min(end, b)) for a, b in self.speech if a < end and b > start)
+        first = min(max(self.speech_start, speech[0][0] if speech else start), end)
+        return Window(start, end, first, max(first, min(self.speech_end, speech[-1][1] if speech else end)), speech)
 
 
 class LiveDetector(Protocol):
@@ -207,23 +220,26 @@ def cut(
     padding: float | None = None,
     silence: float | None = None,
     shortest: float = 0.0,
+    overlap: float = 0.0,
 ) -> list[Window]:
-    """Cut audio into windows of at most `longest` seconds, in order, without overlap, that contain all speech.
+    """Cut audio into windows of at most `longest` seconds, in order, that contain all speech.
 
-    A recording that is no longer than `longest` and holds speech is one window, as it is, unless `padding`, `silence`
-    or `shortest` is given. Otherwise speech is cut in the middle of a pause (at least `pause` seconds), the longest one
-    in the second half of the window; speech without one is cut at its quietest point there. Silence over
-    `silence` seconds (None: 2) belongs to no window, but for `padding` seconds (None: 0.15) on either side of speech.
-    Speech of less than `shortest` seconds between two such silences is left out.
+    Silence over `silence` seconds (None: `LONG_PAUSE`) belongs to no window, but for `padding` seconds (None: 0.15) on
+    either side of speech. Speech of less than `shortest` seconds between two such silences is left out. What is still
+    longer than `longest` is cut in the middle of a pause (at least `pause` seconds), the longest one in the second half
+    of the window; speech without one is cut at its quietest point there, and its two windows share about `overlap`
+    seconds of audio. A recording that is no longer than `longest` and holds no such silence between its speech is one
+    window, as it is, unless `padding`, `shortest` or a `silence` within its length is given.
     """
     hop, samples = activity.hop, activity.samples
     if not activity.speech.any():
         return []
     regions = [(int(a) * hop, min(int(b) * hop, samples)) for a, b in runs(activity.speech)]
-    if samples <= longest * rate and padding is None and silence is None and not shortest:
-        return [Window(0, samples, regions[0][0], regions[-1][1])]
+    groups = list(_runs(regions, round((LONG_PAUSE if silence is None else silence) * rate)))
+    as_it_is = padding is None and (silence is None or silence * rate >= samples) and not shortest and len(groups) == 1
+    if samples <= longest * rate and as_it_is:
+        return [Window(0, samples, regions[0][0], regions[-1][1], _stretches(regions, rate))]
     pad, most = round((0.15 if padding is None else padding) * rate), int(longest * rate)
-    groups = list(_runs(regions, round((2.0 if silence is None else silence) * rate)))
     middles = [0, *((a[-1][1] + b[0][0]) // 2 for a, b in pairwise(groups)), samples]
     windows = []
     for run, first, last in zip(groups, middles, middles[1:], strict=False):
@@ -232,11 +248,17 @@ def cut(
             continue
         start = max(first, run[0][0] - pad)
         end = min(last, run[-1][1] + pad)
-        for a, b in _divide(start, end, run, activity.levels, hop, most, round(pause * rate)):
+        shared = round(overlap * rate) // hop
+        for a, b, own, after in _divide(start, end, run, activity.levels, hop, most, round(pause * rate), shared):
             inside = [(max(a, s), min(b, e)) for s, e in run if s < b and e > a]
-            if inside:
-                windows.append(Window(a, b, inside[0][0], inside[-1][1]))
+            alone = [(max(own, s), min(after, e)) for s, e in inside if s < after and e > own]
+            if alone:
+                windows.append(Window(a, b, alone[0][0], alone[-1][1], _stretches(inside, rate)))
     return windows
+
+
+def _stretches(regions: list[tuple[int, int]], rate: int) -> tuple[tuple[int, int], ...]:
+    return tuple((run[0][0], run[-1][1]) for run in _runs(regions, round(APART * rate)))
 
 
 def _runs(regions: list[tuple[int, int]], gap: int) -> Iterator[list[tuple[int, int]]]:
@@ -251,19 +273,31 @@ def _runs(regions: list[tuple[int, int]], gap: int) -> Iterator[list[tuple[int, 
 
 
 def _divide(
-    start: int, end: int, run: list[tuple[int, int]], levels: np.ndarray, hop: int, most: int, pause: int
-) -> Iterator[tuple[int, int]]:
-    """[start, end) in pieces of at most `most` samples."""
+    start: int, end: int, run: list[tuple[int, int]], levels: np.ndarray, hop: int, most: int, pause: int, shared: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """[start, end) in pieces of at most `most` samples, each with its own part of what neighbours share: about `shared`
+    frames where there is no pause."""
     pauses = [(a, b) for (_, a), (b, _) in pairwise(run)]
+    own = start
     while end - start > most:
         first, last = start + most // 2, start + most
         candidates = [(b - a, (a + b) // 2) for a, b in pauses if b - a >= pause and first <= (a + b) // 2 <= last]
         if candidates:
-            middle = max(candidates)[1]
+            stop = after = following = max(candidates)[1]
         else:
-            low, high = first // hop + 1, last // hop
-            # Within 1 dB of the quietest point, the latest: longer windows.
-            middle = (low + int(np.flatnonzero(levels[low:high] <= levels[low:high].min() + 1)[-1])) * hop
-        yield start, middle
-        start = middle
-    yield start, end
+            if shared:  # as few pieces as possible, about equally long
+                both = shared * hop
+                last = start + both + math.ceil((end - start - both) / math.ceil((end - start - both) / (most - both)))
+                first = last - most // 32
+            frame = _quietest(levels, first // hop + 1, last // hop)
+            before = _quietest(levels, frame - shared * 23 // 20, frame - shared * 17 // 20) if shared else frame
+            stop, following, after = frame * hop, before * hop, (frame + before) // 2 * hop
+        yield start, stop, own, after
+        start, own = following, after
+    yield start, end, own, end
+
+
+def _quietest(levels: np.ndarray, low: int, high: int) -> int:
+    """Within 1 dB of the quietest frame, the latest: longer windows."""
+    low = min(low, high - 1)
+    return low + int(np.flatnonzero(levels[low:high] <= levels[low:high].min() + 1)[-1])

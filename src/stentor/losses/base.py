@@ -19,6 +19,9 @@ from stentor.section.contract import place, violation
 if TYPE_CHECKING:
     import torch
 
+WILDCARD = -1
+"""Target of an alignment for what a model cannot write: any sound."""
+
 
 Watcher = Callable[["torch.Tensor", Mapping[str, Any]], None]
 """Function of a summed loss and the arguments that it was computed from."""

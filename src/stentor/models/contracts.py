@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from stentor.data.cut import Cut
+from stentor.errors import ConfigError
+from stentor.text.languages import checked_language, known_code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,6 +153,9 @@ class Processor:
     turns: ClassVar[bool] = False
     """Whether answers say who speaks."""
 
+    known_languages: Sequence[str] = ()
+    """Codes of the languages that the model transcribes. Empty: not known."""
+
     # Of models that speak
     codec: Any = None
     """The `AudioCodec`. None: there is none."""
@@ -164,6 +169,14 @@ class Processor:
     """Whether it speaks in the voice of a recording."""
     continues: ClassVar[bool] = True
     """Whether it can continue codes that are the beginning of the text, as samples of an evaluation do."""
+
+    def spoken_language(self, language: str | None, model: str) -> str | None:
+        """Code of the language of a call, None for none. Raises ConfigError for one that there is not, and for one that
+        the model, which is called `model`, does not know."""
+        code, known = checked_language(language), sorted(set(map(known_code, self.known_languages)))
+        if code is not None and known and known_code(code) not in known:
+            raise ConfigError(f"{model or 'This model'} does not know {language!r}; its languages: {', '.join(known)}.")
+        return code
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Cost of one item in sequence positions, from metadata alone; `seconds` is its length after augmentation."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
-import tempfile
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from stentor.audio.io import probe
+from stentor.data.storage import full_path
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.formats import file_names
 from stentor.inference.recording import STDIN, Recording, expand, label, open_recording
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.options import AudioFiles
+from stentor.pipeline.outputs import Outputs, identity
+from stentor.pipeline.progress import Progress
 from stentor.pipeline.runner import Stop
 from stentor.pipeline.worker import Worker
 
@@ -45,19 +47,6 @@ def require_folder(formats: Sequence[str], out: str | None) -> None:
         raise ConfigError("Several formats cannot share standard output: give a folder with --out.")
 
 
-def make_folder(out: str | Path) -> Path:
-    """The folder of `--out`. Raises ConfigError when it cannot be made or written to, before any work is done."""
-    folder, verb = Path(out), "made"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        verb = "written to"
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        problem = f"The folder {folder} of --out cannot be {verb} ({error.strerror})"
-        raise ConfigError(f"{problem}: check the path and its permissions.") from error
-    return folder
-
-
 def check_failed(failed: Sequence[str], total: int, what: str, most: int | None = None) -> None:
     """Raises DataError when `what` could not be done of `total` files or lines; it names `most` of them, None: all."""
     if failed:
@@ -68,48 +57,27 @@ def check_failed(failed: Sequence[str], total: int, what: str, most: int | None 
         )
 
 
-class FileProgress:
-    """A bar on standard error when that is a terminal; otherwise nothing."""
+class FileProgress(Progress):
+    """Progress of a file in minutes, if its length is known (`seconds`), otherwise of files."""
 
-    def __init__(self, files: int, doing: str):
-        self.bar: Any = None
-        self.seconds, self.printed = 0.0, set[str]()
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            done = TextColumn("{task.fields[minutes]:.1f} min of audio")
-            columns = [TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("files"), done]
-            self.bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
-            self.task = self.bar.add_task("", total=files, minutes=0.0)
-
-    def __enter__(self) -> FileProgress:
-        if self.bar:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar:
-            self.bar.stop()
+    def __init__(self, files: int, doing: str, seconds: float | None = None):
+        super().__init__(doing, "files" if seconds is None else "min of audio")
+        self.files, self.length = files, seconds
+        self.done, self.seconds, self.printed = 0, 0.0, set[str]()
 
     def add_seconds(self, seconds: float) -> None:
         """So many seconds of audio more are done."""
         self.seconds += seconds
-        if self.bar:
-            self.bar.update(self.task, minutes=self.seconds / 60)
+        if self.length is not None:
+            self.report(min(self.seconds, self.length) / 60, self.length / 60)
+        else:
+            self.unit = f"files, {self.seconds / 60:.1f} min of audio"
+            self.report(self.done, self.files)
 
     def add_file(self) -> None:
         """A file more is done."""
-        if self.bar:
-            self.bar.advance(self.task)
-
-    def print(self, text: str, error: bool = False) -> None:
-        """A line on standard output, or with `error` on standard error, that leaves the bar intact."""
-        if self.bar and (error or sys.stdout.isatty()):
-            # Above the bar, not through it.
-            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True) if error else self._above(text)
-        else:
-            print(text, file=sys.stderr if error else sys.stdout, flush=True)
+        self.done += 1
+        self.add_seconds(0.0)
 
     def warn(self, message: str) -> None:
         """A line on standard error, unless it was there before: each process warns of the model."""
@@ -117,83 +85,48 @@ class FileProgress:
             self.printed.add(message)
             self.print(message, error=True)
 
-    def _above(self, text: str) -> None:
-        self.bar.stop()
-        print(text, flush=True)
-        self.bar.start()
-
-
-def has_outputs(folder: Path, name: str, suffixes: Sequence[str]) -> bool:
-    """Whether the outputs of a file are there, of all suffixes."""
-    return all((folder / f"{name}.{suffix}").is_file() for suffix in suffixes)
-
-
-def write_outputs(folder: Path, name: str, texts: Mapping[str, str]) -> str | None:
-    """Write the outputs of a file, by suffix. Returns a message if one cannot be written. Raises OSError if the disk is
-    full."""
-    for suffix, text in texts.items():
-        # The temporary name is short: the name of an output may be as long as names can be.
-        path, part = folder / f"{name}.{suffix}", folder / f".{os.getpid()}.part"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            return f"stentor: {path} cannot be written: {error.strerror}."
-    return None
-
 
 class Files(FileProgress):
-    """Audio files that a command goes through. `audio`: what they are called; `folder`: where the outputs go, None for
+    """Audio files that a command goes through. `audio`: what they are called; `outputs`: where the outputs go, None for
     standard output; `failed`: files that could not be read or whose output could not be written.
 
-    With `existing`, suffixes of outputs, files that have them all are left out. Raises ConfigError when the folder
-    `out` cannot be made or written to, and as `stentor.inference.recording.expand` does.
+    With `skip_existing`, files that have their outputs of these options are left out. Raises ConfigError as
+    `Outputs.plan` and `stentor.inference.recording.expand` do.
     """
 
-    def __init__(self, audio: Sequence[str], out: str | None, doing: str, existing: Sequence[str] = ()):
-        inputs = expand(audio)
-        self.folder = None if out is None else make_folder(out)
-        if existing and self.folder is None:
-            raise ConfigError("--skip-existing looks into the folder of the outputs: give one with --out.")
-        names = file_names([label(name) for name in inputs])
-        todo = [
-            (source, name)
-            for source, name in zip(inputs, names, strict=True)
-            if not (existing and has_outputs(Path(out or ""), name, existing))
-        ]
-        self.inputs, self.names = [source for source, _ in todo], [name for _, name in todo]
-        self.audio, self.failed, self.done = [label(name) for name in self.inputs], list[str](), 0
-        super().__init__(len(self.audio), doing)
-        if len(todo) < len(inputs):
-            self.print(f"{len(inputs) - len(todo)} of {len(inputs)} files have their outputs already.", error=True)
-
-    def add_file(self) -> None:
-        super().add_file()
-        self.done += 1
+    def __init__(self, command: str, options: AudioFiles, doing: str, suffixes: Sequence[str]):
+        inputs = expand(options.audio, lambda text: print(f"stentor: {text}", file=sys.stderr))
+        skip = options.skip_existing
+        if (skip or options.force) and options.out is None:
+            raise ConfigError("--skip-existing and --force are for the folder of the outputs: give one with --out.")
+        names = file_names([label(audio) for audio in inputs])
+        facts = {
+            name: {"source": full_path(label(audio)), "file": identity(audio)} for name, audio in zip(names, inputs)
+        }
+        if STDIN in inputs:  # another recording each time
+            facts[names[inputs.index(STDIN)]]["source"] = f"standard input of {time.time_ns()}"
+        self.outputs = None if options.out is None else Outputs(options.out, command, options, facts)
+        todo = names if self.outputs is None else self.outputs.plan(suffixes, skip)
+        self.items = [(audio, name) for audio, name in zip(inputs, names) if name in todo]
+        self.audio, self.failed, length = [label(audio) for audio, _ in self.items], list[str](), None
+        if len(self.items) == 1 and os.path.isfile(self.items[0][0]):
+            with suppress(AudioError):  # reported when it is read
+                length = probe(self.items[0][0]).duration
+        super().__init__(len(self.audio), doing, length)
+        if len(self.items) < len(inputs):
+            done = len(inputs) - len(self.items)
+            self.print(f"{done} of {len(inputs)} files have their outputs already.", error=True)
 
     def take(self, outcome: FileOutcome) -> None:
-        """Write or print the outcome of the next file."""
+        """Write or print the outcome of the next file. If an output cannot be written, print the error and continue."""
+        if outcome.error is None and self.outputs is not None:
+            outcome.error = self.outputs.write(self.items[self.done][1], outcome.texts)
+            outcome.messages += filter(None, [outcome.error])
         for message in outcome.messages:
             self.warn(message)
+        if outcome.printed is not None:
+            self.print(outcome.printed)
         if outcome.error is not None:
-            self.failed.append(self.audio[self.done])
-            self.add_file()
-        elif self.folder is not None:
-            self.write(outcome.texts)
-        else:
-            if outcome.printed is not None:
-                self.print(outcome.printed)
-            self.add_file()
-
-    def write(self, texts: Mapping[str, str]) -> None:
-        """Write the outputs of the next file, by suffix. If one cannot be written, print the error and continue."""
-        assert self.folder is not None
-        if (problem := write_outputs(self.folder, self.names[self.done], texts)) is not None:
-            self.print(problem, error=True)
             self.failed.append(self.audio[self.done])
         self.add_file()
 
@@ -247,7 +180,7 @@ class FilesWorker(Worker):
         def recordings() -> Iterator[Recording]:
             for source, name in items:
                 names.append(name)
-                yield open_recording(source, self.rate, channel=self.options.channel)
+                yield open_recording(source, self.rate, selection=self.options.selection)
 
         def leave_out(name: str, error: AudioError) -> None:
             unread.append(FileOutcome(error=name, messages=[f"stentor: {error}"]))
@@ -273,17 +206,17 @@ class FilesWorker(Worker):
 def work_on_files(files: Files, worker: FilesWorker, options: AudioFiles) -> Iterator[FileOutcome]:
     """Yield the outcomes of the files, in order: from this process, or from the workers of the cluster `options.ray`.
     Raises ConfigError, and `Stopped` after a signal when the files in progress are done."""
-    items = list(zip(files.inputs, files.names))
+    items = files.items
     if options.ray is None:
         worker.setup(options.device)
         worker.on_audio = files.add_seconds  # type: ignore[method-assign]
         yield from worker.outcomes(items)
         return
-    if files.folder is None or STDIN in files.inputs:
+    if files.outputs is None or STDIN in [source for source, _ in items]:
         raise ConfigError("--ray is for files, with a folder for their outputs: give one with --out.")
     size = min(GROUP_FILES, max(1, len(items) // 32))
     groups = [items[i : i + size] for i in range(0, len(items), size)]
-    saved = f"the outputs of {{}} of {len(items):,} files are in {files.folder}, and --skip-existing leaves these out"
+    saved = f"the outputs of {{}} of {len(items):,} files are in {options.out}, and --skip-existing leaves these out"
     with Stop(lambda: saved.format(f"{files.done:,}"), gently=True) as stop:
         executor = make_executor(options, (options.device,))
         with closing(executor.map(worker, groups, lambda: stop.signal is not None)) as results:

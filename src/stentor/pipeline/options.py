@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from stentor.audio.selection import Selection
 from stentor.inference.declarations import Argument, Flag, Option
 from stentor.inference.options import FILES
 
 CHANNEL = "Channel of the recording, from 0, such as one side of a call. Default: the mean of all channels."
+TRACK = "Audio track of the recording, from 0. Default: the first, with a warning if there are several."
+PARTIAL = "Read what is there of files that are cut short or damaged, with a warning."
 DEVICE = "Device: auto (the GPU if there is one), cpu, cuda, cuda:N or mps."
+FORCE = "Replace existing files, also those of other options or programs."
 JOBS = "Number of processes, with one thread each if more than one. Default: 1; with --ray, as many as fit."
 MODEL_PLUGINS = "Python file with your own model family."
 RAY = "Use a Ray cluster: auto (a running one, or a new one for this command) or HOST:PORT."
@@ -50,7 +54,20 @@ class FileWorkers(Workers):
 
 
 @dataclass(kw_only=True)
-class AudioFiles(FileWorkers):
+class Reading:
+    """Options of reading recordings."""
+
+    channel: int | None = Option(CHANNEL, min=0)
+    track: int | None = Option(TRACK, min=0)
+    partial: bool = Flag(PARTIAL)
+
+    @property
+    def selection(self) -> Selection:
+        return Selection(self.channel, self.track, self.partial)
+
+
+@dataclass(kw_only=True)
+class AudioFiles(Reading, FileWorkers):
     """Model, audio files and output folder of a command."""
 
     model: str = Argument("Run folder, export folder or Hub id.")
@@ -59,5 +76,5 @@ class AudioFiles(FileWorkers):
         "https://), or - for standard input."
     )
     out: str | None = Option("Output folder, created if needed. Default: standard output.", output=True)
-    skip_existing: bool = Flag("Skip files that already have their outputs in the folder --out.", ways=(FILES,))
-    channel: int | None = Option(CHANNEL, min=0)
+    skip_existing: bool = Flag("Skip files that have their outputs of the same options in --out.", ways=(FILES,))
+    force: bool = Flag(FORCE, ways=(FILES,))

@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,6 +22,7 @@ from stentor.data.system import STOP_SIGNALS
 from stentor.dataloading.dataset_report import MAX_BAD
 from stentor.errors import AudioError, DataError, Stopped
 from stentor.pipeline.journal import Journal
+from stentor.pipeline.progress import Progress
 from stentor.pipeline.worker import Executor, Worker
 
 NAMED = 20
@@ -112,15 +113,15 @@ class Pipeline:
             print(self.resuming.format(done=done, total=total, unit=self.unit), flush=True)
         with (
             Stop(self.saved, self.finish_groups) as stop,
-            progress(self.title, self.unit) as report,
+            Progress(self.title, self.unit) as progress,
             closing(self.writer),
             closing(self.executor.map(self.worker, remaining, lambda: stop.signal is not None)) as results,
         ):
-            report(done, total)
+            progress.report(done, total)
             for (outputs, rejects), group in zip(results, remaining):
                 self.writer.write(group, outputs, rejects)
                 done += len(group)
-                report(done, total)
+                progress.report(done, total)
         if stop.signal is not None:
             raise stop.stopped()
 
@@ -180,30 +181,6 @@ class Stop:
 
     def stopped(self) -> Stopped:
         return Stopped(f"Stopped by {self.signal}; {self.saved()}. Run the same command to resume.")
-
-
-@contextmanager
-def progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A function to call with (done, total): it draws a bar on standard error when that is a terminal, and otherwise
-    prints a line for every tenth."""
-    if not sys.stderr.isatty():
-        printed = 0
-
-        def report(done: int, total: int) -> None:
-            nonlocal printed
-            if done * 10 // max(total, 1) > printed:
-                printed = done * 10 // max(total, 1)
-                print(f"{title}: {done:,} of {total:,} {unit}", file=sys.stderr, flush=True)
-
-        yield report
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def reject(cut: Cut, error: AudioError) -> UnusableRecord:

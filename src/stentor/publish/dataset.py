@@ -239,8 +239,9 @@ def _put(
         return file, info.duration, info.sample_rate
     file = file.with_name(file.name + ".flac")
     from stentor.audio.io import read, write
+    from stentor.audio.selection import Selection
 
-    audio = read(source, info.sample_rate, start, None if is_whole_file else seconds, False, channel)
+    audio = read(source, info.sample_rate, start, None if is_whole_file else seconds, False, Selection(channel))
     write(folder / file, audio, info.sample_rate)
     return file, len(audio) / info.sample_rate, info.sample_rate
 

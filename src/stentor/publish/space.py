@@ -23,7 +23,7 @@ from stentor.errors import ConfigError, require
 from stentor.inference.load import CONFIG, HUB_ID, TRAINING_CONFIG, find_export
 from stentor.publish.card import PIPELINES, base_models, languages, plain
 from stentor.publish.files import local_bases, read
-from stentor.version import FORMAT_KEY, VERSION_KEY
+from stentor.version import EXPORT_KEYS
 
 TEMPLATES = Path(__file__).parent / "templates" / "space"
 PACKAGE = Path(__file__).parents[1]
@@ -61,7 +61,7 @@ OF_FAMILY = {"voxtral": ("mistral-common[audio]",)}
 SPACE_EXTRAS = ("", "mcp", "oauth")
 """The Hub installs `gradio[mcp,oauth]` into every Gradio Space."""
 CPU_WHEELS = "--extra-index-url https://download.pytorch.org/whl/cpu"
-KEPT = (FORMAT_KEY, VERSION_KEY, "name", "task", "model", "train")
+KEPT = (*EXPORT_KEYS, "name", "task", "model", "train")
 """Keys of training_config.json that a copied model keeps; the others name folders of this machine."""
 
 

@@ -112,6 +112,7 @@ def _says(limit: Limit, threshold: float) -> str:
 def clips_of(folder: Path, records: Sequence[dict[str, Any]], count: int, budget: SoundBudget) -> list[dict[str, Any]]:
     """Some records, evenly spread, with their sound as long as there is room in the page."""
     from stentor.audio.io import read
+    from stentor.audio.selection import Selection
 
     chosen = []
     for record in records[:: -(-len(records) // count) or 1][:count]:
@@ -121,7 +122,7 @@ def clips_of(folder: Path, records: Sequence[dict[str, Any]], count: int, budget
             with contextlib.suppress(StentorError):  # deleted since
                 path = folder / record["audio_path"]
                 channel = record.get("channel") if "start" in record else None
-                audio = read(path, RATE, record.get("start", 0.0), seconds, check_silence=False, channel=channel)
+                audio = read(path, RATE, record.get("start", 0.0), seconds, False, Selection(channel))
                 sound = mp3(audio)
             if not budget.take(sound):
                 sound = ""

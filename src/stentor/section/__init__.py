@@ -1,5 +1,6 @@
 """Sections of the config: `Section` (strict keys) and `Choice` (`type:` picks the class)."""
 
+from stentor.section.explain import saved_in
 from stentor.section.section import (
     CHOICE,
     Choice,
@@ -11,7 +12,6 @@ from stentor.section.section import (
     alternatives,
     converts,
     field_docs,
-    saved_in,
     summary,
 )
 

@@ -87,9 +87,9 @@ def describe(value: Any) -> str:
     return text if value is None or len(text) <= 40 else f"a {type(value).__name__}"
 
 
-def blame(error: BaseException) -> ConfigError | None:
+def blame(error: BaseException, message: object = None) -> ConfigError | None:
     """Return the error message for a failure inside the code of a plug-in; None for other failures and those that are
-    not caused by the plug-in (memory, a full disk)."""
+    not caused by the plug-in (memory, a full disk). `message`: in place of the error's."""
     if isinstance(error, StentorError) or type(error).__name__ in MACHINE:
         return None
     if isinstance(error, OSError) and error.errno in FULL:
@@ -98,6 +98,6 @@ def blame(error: BaseException) -> ConfigError | None:
     if not inside:
         return None
     frame, line = inside[-1]
-    text = " ".join(str(error).split())
+    text = " ".join(str(message or error).split())
     function = frame.f_code.co_qualname.replace(".<locals>", "")
     return ConfigError(f"{function} ({frame.f_code.co_filename}, line {line}) raised {type(error).__name__}: {text}")

@@ -6,7 +6,6 @@ module in it is imported the first time a `type` of it is looked up, so adding a
 """
 
 import ast
-import contextlib
 import functools
 import importlib
 import inspect
@@ -18,15 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from stentor.errors import ConfigError
@@ -201,21 +192,6 @@ class Choice(Section):
         # Keys are written as in a file: `from`, never the attribute's name `from_`.
         keys = kind.from_alias(name, value) if name in kind.aliases else value
         return kind.model_validate({**keys, "type": kind.model_fields["type"].default}, by_alias=True, by_name=False)
-
-
-@contextlib.contextmanager
-def saved_in(file: Path) -> Iterator[None]:
-    """Explain why sections that were read from a saved file are invalid. Raises ConfigError for a ValidationError in
-    the block; a type that no loaded code has belongs to a plug-in."""
-    try:
-        yield
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join([error.title.lower(), *map(str, problem["loc"])])
-        text = f"{file}: `{key}`: {problem['msg']}."
-        if problem["type"] == "unknown_type":
-            text += " If it belongs to a plug-in, give --plugin FILE.py; in Python, import that file first."
-        raise ConfigError(text) from error
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from stentor.serve.openapi import Health, Model, ModelList
 from stentor.serve.realtime import session
 from stentor.serve.registry import ServedModel, load_models
 from stentor.serve.service import Limits, Service
+from stentor.serve.streams import WARNING
 from stentor.version import __version__
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def create_app(service: Service, keys: Sequence[str] = (), origins: Sequence[str
     app.add_middleware(Guard, service=service, keys=keys, origins=origins)
     if origins:  # around the guard, so that pages there can read what it refuses
         methods = ["GET", "POST", "DELETE"]
-        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=["*"])
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=["*"], expose_headers=[WARNING]
+        )
     return app
 
 

@@ -1,24 +1,26 @@
 """Decoder: a helper program that reads audio files for the server, so that a file that breaks a codec, or unpacks to
 more than there is memory for, breaks nothing else.
 
-It reads requests from standard input, a JSON object a line: `{"path", "rate", "channel", "hold"}` for all of a file in
-blocks, which are also written to the file `hold` where parts of them cannot be read later; or, in the place of `hold`,
-`start` and `end` (samples at `rate`) for such a part. It answers with JSON lines: `{"samples": n}`, followed by n
-float32 values, for each block, and 0 samples at the end; or `{"error", "reason"}`.
+It reads requests from standard input, a JSON object a line: `{"path", "rate", "selection", "hold"}` for all of a file
+in blocks, which are also written to the file `hold` where parts of them cannot be read later; or, in the place of
+`hold`, `start` and `end` (samples at `rate`) for such a part. It answers with JSON lines: `{"samples": n}`, followed by
+n float32 values, for each block, and at the end 0 samples and the `notes` of all; or `{"error", "reason"}`.
 """
 
 import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from stentor.audio.blocks import FileBlocks, file_part
+from stentor.audio.selection import Selection
 from stentor.errors import AudioError
-from stentor.inference.recording import file_blocks, file_part
+from stentor.inference.recording import temporary_space
 
 MEMORY = 4 * 2**30
 """Bytes of address space; libraries alone take one or two hundred megabytes."""
@@ -26,12 +28,17 @@ MEMORY = 4 * 2**30
 
 def answer(request: dict[str, Any], out: BinaryIO) -> None:
     """Write what a request asks for."""
-    path = request["path"]
+    path, notes = request["path"], tuple[str, ...]()
     try:
-        for block in _blocks(request):
-            _line(out, {"samples": len(block)})
-            out.write(block.data)
-        _line(out, {"samples": 0})
+        file = Path(path), request["rate"], Selection(**request["selection"])
+        if "start" in request:
+            _send([file_part(*file, request["start"], request["end"])], None, out)
+        else:
+            blocks = FileBlocks(*file)
+            with open(request["hold"], "wb") if blocks.to_hold else contextlib.nullcontext() as hold:
+                _send(blocks, hold, out)
+            notes = blocks.notes
+        _line(out, {"samples": 0, "notes": notes})
     except AudioError as error:
         _line(out, {"error": str(error), "reason": error.reason})
     except MemoryError:
@@ -41,18 +48,14 @@ def answer(request: dict[str, Any], out: BinaryIO) -> None:
     out.flush()
 
 
-def _blocks(request: dict[str, Any]) -> Iterator[np.ndarray]:
-    file = Path(request["path"]), request["rate"], request["channel"]
-    if "start" in request:
-        blocks, to_hold = iter([file_part(*file, request["start"], request["end"])]), False
-    else:
-        blocks, to_hold = file_blocks(*file)
-    with open(request["hold"], "wb") if to_hold else contextlib.nullcontext() as hold:
-        for block in filter(len, blocks):
-            block = np.ascontiguousarray(block, "<f4")
-            if hold is not None:
+def _send(blocks: Iterable[np.ndarray], hold: BinaryIO | None, out: BinaryIO) -> None:
+    for block in filter(len, blocks):
+        block = np.ascontiguousarray(block, "<f4")
+        if hold is not None:
+            with temporary_space(hold.name):
                 hold.write(block.data)
-            yield block
+        _line(out, {"samples": len(block)})
+        out.write(block.data)
 
 
 def _line(out: BinaryIO, message: dict[str, Any]) -> None:

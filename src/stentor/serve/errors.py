@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from stentor.errors import AudioError, StentorError, without_secrets
@@ -100,10 +100,6 @@ def api_error(error: BaseException) -> ApiError:
             problem = ApiError(error.status_code, message.get(error.status_code, str(error.detail)))
             problem.headers.update(error.headers or {})
             return problem
-        case ValidationError():
-            last = error.errors()[-1]  # where there are alternatives, the first is the plainest value
-            param = str(last["loc"][0]) if last["loc"] else ""
-            return ApiError(400, f"{param}: {last['msg']}.".removeprefix(": "), param or None)
         case TimeoutError():
             return ApiError(408, "This took too long: send a shorter recording, or try again when fewer are waiting.")
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from stentor.audio.selection import WHOLE
 from stentor.serve.errors import ApiError, blaming
 from stentor.serve.recordings import UploadedRecording
 
@@ -73,11 +74,11 @@ def naming(diarizer: Diarizer, names: Sequence[str], references: Sequence[Upload
 class _Introduced:
     """A recording after its references."""
 
-    channel = None
+    selection = WHOLE
 
     def __init__(self, recording: Any, references: Sequence[UploadedRecording]):
         self.recording, self.references = recording, references
-        self.name, self.rate = recording.name, recording.rate
+        self.name, self.rate, self.notes = recording.name, recording.rate, recording.notes
         self.spans: list[tuple[float, float]] = []
 
     def at(self, rate: int) -> _Introduced:

@@ -1,16 +1,61 @@
 """OpenAPI: what requests and answers hold, also for the page that says so. Tests hold the routes to it."""
 
+from contextlib import suppress
 from functools import partial
 from types import GenericAlias
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import from_json
+
+from stentor.audio.selection import Selection
+from stentor.data.yaml_text import scalar
+from stentor.section.explain import explain, sentences
+from stentor.serve.errors import ApiError
+from stentor.serve.foreign import own_fields
 
 
 class Fields(BaseModel):
     """Fields of a request; any other field is an error."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    @classmethod
+    def read(cls, sent: Any, place: str = "") -> Self:
+        """Read fields that a client sends; `place`: the field that they are in. Raises ApiError."""
+        form, warnings = cls.requested(sent, place)
+        if warnings:
+            raise ApiError(400, " ".join(warnings), place or None)
+        return form
+
+    @classmethod
+    def requested(cls, sent: Any, place: str = "") -> tuple[Self, list[str]]:
+        """Read fields from plain data or the bytes of a JSON object, also by the names of other servers; return them
+        and warnings about what has no effect. Raises ApiError."""
+        with suppress(ValueError):
+            sent = from_json(sent) if isinstance(sent, bytes) else sent
+        if not isinstance(sent, dict):
+            raise ApiError(400, f"{place or 'The body'} must be a JSON object.", place or None)
+        sent, warnings = own_fields(sent, cls.model_fields)
+        try:
+            return cls.model_validate(sent), warnings
+        except ValidationError as error:
+            shown = {name: scalar(value) if isinstance(value, str) else value for name, value in sent.items()}
+            key = explain(error, shown, cls)[0].key
+            raise ApiError(400, sentences(error, shown, cls), ".".join(filter(None, [place, key])) or None) from None
+
+
+class AudioFields(Fields):
+    """Fields of a request with a recording."""
+
+    partial: bool = False
+    """Read what is there of a file that is cut short or damaged."""
+    track: int | None = Field(None, ge=0)
+    """Audio track, from 0. Default: the first."""
+
+    @property
+    def selection(self) -> Selection:
+        return Selection(track=self.track, partial=self.partial)
 
 
 ModelName = Annotated[str, Field(max_length=500, description="A name of `GET /v1/models`.")]

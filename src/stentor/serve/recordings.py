@@ -11,14 +11,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stentor.audio.selection import WHOLE, Selection
 from stentor.data.system import NEW_GROUP
 from stentor.errors import AudioError, StentorError
+
+Blocks = Generator[np.ndarray, None, tuple[str, ...]]
+"""Audio of a file, and at the end the notes about it (see `AudioInfo`)."""
 
 
 class Cancelled(StentorError):
@@ -64,14 +68,15 @@ class Decoders:
         for _ in range(count):
             self._idle.put(None)
 
-    def read(self, request: dict[str, Any], cancelled: Cancellation) -> Iterator[np.ndarray]:
-        """Blocks of a request to `decoder.py`. Raises AudioError, and Cancelled soon after that is set."""
+    def read(self, request: dict[str, Any], cancelled: Cancellation) -> Blocks:
+        """Blocks of a request to `decoder.py`, and the notes about all. Raises AudioError, and Cancelled soon after
+        that is set."""
         helper = self._take(cancelled)
         try:
             if helper is None or not helper.alive:
                 helper = _Helper()
             with cancelled.ends(helper):
-                yield from helper.read(request, cancelled, self.patience)
+                return (yield from helper.read(request, cancelled, self.patience))
         finally:
             if helper is not None and (helper.busy or cancelled.is_set()):  # in the middle of an answer, or ended
                 helper.close()
@@ -106,7 +111,7 @@ class _Helper:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def read(self, request: dict[str, Any], cancelled: Cancellation, patience: float) -> Iterator[np.ndarray]:
+    def read(self, request: dict[str, Any], cancelled: Cancellation, patience: float) -> Blocks:
         into, out = self.process.stdin, self.process.stdout
         assert into is not None and out is not None
         self.busy = True
@@ -131,7 +136,7 @@ class _Helper:
                 raise AudioError(f"{request['path']} cannot be read: decoding it failed.", "unreadable")
             if not samples:
                 self.busy = False
-                return
+                return tuple(message["notes"])
             yield np.frombuffer(samples, "<f4")
 
     def close(self) -> None:
@@ -151,7 +156,8 @@ class UploadedRecording:
     most_seconds: float
     """More audio is an AudioError."""
     cancelled: Cancellation
-    channel: int | None = None
+    selection: Selection = WHOLE
+    notes: tuple[str, ...] = ()
 
     @property
     def _decoded(self) -> Path:
@@ -180,7 +186,9 @@ class UploadedRecording:
 
     def _read(self, **what: Any) -> Generator[np.ndarray, None, None]:
         try:
-            request = {"path": str(self.path), "rate": self.rate, "channel": self.channel, **what}
-            yield from self.decoders.read(request, self.cancelled)
+            request = {"path": str(self.path), "rate": self.rate, "selection": asdict(self.selection), **what}
+            notes = yield from self.decoders.read(request, self.cancelled)
+            self.notes = notes or self.notes
         except AudioError as error:
-            raise AudioError(str(error).replace(str(self.path), self.name), error.reason) from None
+            text = str(error).replace(str(self.path), self.name).replace("--partial", "partial=true in the form")
+            raise AudioError(text, error.reason) from None

@@ -94,7 +94,11 @@ class _InTurns:
 
     def __init__(self, recording: Recording, turn: threading.Lock):
         self.recording, self.turn = recording, turn
-        self.name, self.rate, self.channel = recording.name, recording.rate, recording.channel
+        self.name, self.rate, self.selection = recording.name, recording.rate, recording.selection
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.recording.notes
 
     def blocks(self) -> Iterator[np.ndarray]:
         blocks = iter(self.recording.blocks())

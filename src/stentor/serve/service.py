@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from stentor.audio.activity import EnergyDetector
+from stentor.audio.selection import WHOLE, Selection
 from stentor.inference.transcribe import RecordingPlan, Transcriber
 from stentor.inference.vad import Detector, SileroDetector, open_detector
 from stentor.serve.errors import ApiError
@@ -161,25 +162,20 @@ class Service:
         return served
 
     def detector_at(self, threshold: float) -> Detector:
-        """The detector with another probability of speech. Raises ApiError where it knows none."""
+        """The detector with another threshold, from 0 (all is speech) to 1: a probability, or by energy the level above
+        the noise, of which 1 is 12 dB."""
         if not isinstance(self.detector, SileroDetector):
-            message = "This server finds speech by its energy: leave `threshold` out, or start it with --vad silero."
-            raise ApiError(400, message, "chunking_strategy")
+            return EnergyDetector(TURN_MARGIN * threshold)
         other = copy.copy(self.detector)
         other.threshold = threshold
         return other
 
-    def turn_detector(self, threshold: float) -> Detector:
-        """Threshold for the turns of a session, from 0 (all is speech) to 1."""
-        if isinstance(self.detector, SileroDetector):
-            return self.detector_at(threshold)
-        return EnergyDetector(TURN_MARGIN * threshold)
-
-    def recording(self, upload: Form, rate: int) -> UploadedRecording:
+    def recording(self, upload: Form, rate: int, selection: Selection = WHOLE) -> UploadedRecording:
         """The form's file at a rate. Raises ApiError where it has none."""
         file = upload.file()
         path, name = Path(file.file.name), Path(file.filename or "").name or "upload"
-        return UploadedRecording(path, name, rate, self.decoders, self.limits.audio_seconds, upload.cancelled)
+        most = self.limits.audio_seconds
+        return UploadedRecording(path, name, rate, self.decoders, most, upload.cancelled, selection)
 
     async def read(self, work: Callable[[UploadedRecording], T], recording: UploadedRecording) -> T:
         """The result of `work` on a recording, done in a thread. Raises what it raises, and TimeoutError."""

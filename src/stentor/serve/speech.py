@@ -27,7 +27,7 @@ from stentor.serve.openapi import Fields, ModelName, body_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.scheduler import QueuedJob, Worker
 from stentor.serve.service import Service
-from stentor.serve.streams import Stream, event_stream, unless_gone
+from stentor.serve.streams import Stream, event_stream, unless_gone, warned
 from stentor.web.body import read
 
 router = APIRouter(tags=["audio"])
@@ -176,12 +176,16 @@ def _synthesize(
 async def speech(request: Request) -> Response:
     """A text, spoken. The answer begins when its first piece is made."""
     service: Service = request.app.state.service
-    form = SpeechForm.model_validate_json(await read(request, BODY_BYTES + 16 * service.limits.characters, timed=True))
-    return await unless_gone(request.receive, _answer(service, form))
-
-
-async def _answer(service: Service, form: SpeechForm) -> Response:
+    body = await read(request, BODY_BYTES + 16 * service.limits.characters, timed=True)
+    form, warnings = SpeechForm.requested(body)
     served = service.model(form.model, "speak")
+    if form.instructions and served.model.bundle.traits.instructs == []:
+        form.instructions = None
+        warnings.append(f"{form.model} takes no instructions: they have no effect.")
+    return warned(await unless_gone(request.receive, _answer(service, served, form)), warnings)
+
+
+async def _answer(service: Service, served: ServedModel, form: SpeechForm) -> Response:
     plan = await planned(service, served, form)
     with blaming("response_format"):  # a text of one piece is one file, whose length is known when it is sent
         encoder = Encoder(form.response_format, plan.codec.sample_rate, at_once=len(plan.pieces) == 1)

@@ -2,16 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Coroutine
+import logging
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from stentor.serve.errors import api_error, report
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Response)
+log = logging.getLogger("stentor.serve")
+WARNING = "x-stentor-warning"
+"""Header of an answer with sentences about what has no effect."""
 
 
 async def unless_gone(receive: Any, work: Coroutine[Any, Any, T]) -> T:
@@ -31,6 +36,14 @@ async def unless_gone(receive: Any, work: Coroutine[Any, Any, T]) -> T:
 async def _disconnected(receive: Any) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def warned(response: R, warnings: Sequence[str]) -> R:
+    """The answer with warnings in its header, which are logged as well."""
+    if warnings:
+        response.headers[WARNING] = " ".join(warnings)
+        log.warning(" ".join(warnings))
+    return response
 
 
 class Stream(StreamingResponse):

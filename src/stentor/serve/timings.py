@@ -11,23 +11,25 @@ from pydantic import Field, field_validator
 from starlette.concurrency import run_in_threadpool
 
 from stentor.errors import ConfigError, DataError
-from stentor.inference.align.base import describe_problem, transcript
+from stentor.inference.align.base import describe_problem, transcript, warnings_of
 from stentor.inference.align.engines import clip_of
+from stentor.inference.align.written import align_written
 from stentor.inference.diarize import diarize, with_speakers
 from stentor.inference.options import SpeakerCount
 from stentor.serve.errors import ApiError, blaming
-from stentor.serve.openapi import Fields, ModelName, form_schema
+from stentor.serve.openapi import AudioFields, ModelName, form_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.responses import rendered
 from stentor.serve.service import Service
 from stentor.serve.streams import unless_gone
 from stentor.serve.uploads import Form, Upload
+from stentor.text.languages import checked_language
 
 router = APIRouter(tags=["audio"])
 JSON_OR_TEXT: Any = {200: {"content": {kind: {} for kind in ("application/json", "text/plain", "text/vtt")}}}
 
 
-class DiarizationForm(Fields):
+class DiarizationForm(AudioFields):
     """A recording for speaker diarization."""
 
     model: str | None = Field(None, max_length=500)
@@ -42,14 +44,18 @@ class DiarizationForm(Fields):
         return SpeakerCount(speakers=self.num_speakers, min_speakers=self.min_speakers, max_speakers=self.max_speakers)
 
 
-class AlignmentForm(Fields):
+class AlignmentForm(AudioFields):
     """A recording and what is said in it."""
 
     model: ModelName
     text: str
     """All that is said."""
     language: str | None = Field(None, max_length=100)
-    response_format: Literal["json", "srt", "vtt", "ctm", "textgrid"] = "json"
+    normalize: bool = False
+    """Read numbers and signs aloud."""
+    read_brackets: bool = False
+    """Align what stands in brackets, such as [noise], too."""
+    response_format: Literal["json", "srt", "vtt", "ctm", "textgrid", "ass", "lrc", "tsv"] = "json"
 
     @field_validator("text")
     @classmethod
@@ -77,13 +83,15 @@ Work = tuple[ServedModel, Callable[[Any], Response]]
 
 async def _answer(request: Request, upload: Form, prepare: Callable[[Service, dict[str, Any]], Work]) -> Response:
     service: Service = request.app.state.service
-    served, work = await run_in_threadpool(prepare, service, upload.values())
-    recording = service.recording(upload, served.model.bundle.processor.sample_rate)
+    values = upload.values()
+    served, work = await run_in_threadpool(prepare, service, values)
+    fields = AudioFields.model_validate({k: v for k, v in values.items() if k in AudioFields.model_fields})
+    recording = service.recording(upload, served.model.bundle.processor.sample_rate, fields.selection)
     return await unless_gone(request.receive, service.read(served.taking_turns(work), recording))
 
 
 def _diarization(service: Service, values: dict[str, Any]) -> Work:
-    form, registry = DiarizationForm.model_validate(values), service.registry
+    form, registry = DiarizationForm.read(values), service.registry
     name = form.model or (registry.diarizer.name if registry.diarizer is not None else None)
     if name is None:
         raise ApiError(400, "Name a model: this server has no diarizer (`--diarizer RUN`).", "model")
@@ -99,22 +107,25 @@ def _diarization(service: Service, values: dict[str, Any]) -> Work:
 
 
 def _alignment(service: Service, values: dict[str, Any]) -> Work:
-    form = AlignmentForm.model_validate(values)
+    form = AlignmentForm.read(values)
     served = service.model(form.model, "align")
+    with blaming("language"):
+        language = checked_language(form.language)
 
     def work(recording: Any) -> Response:
         try:
             aligner = served.aligner
         except ConfigError as error:
             raise ApiError(400, str(error).replace(str(served.model.folder), served.name), "model") from None
-        clip = clip_of(recording.at(aligner.rate), form.text, form.language)
-        (aligned,) = aligner.align([clip])
+        clip = clip_of(recording.at(aligner.rate), form.text, language)
+        (aligned,) = align_written(aligner, [clip], form.normalize, form.read_brackets)
         problem = describe_problem(clip, aligned)
         if problem and not aligned.words:
             raise DataError(problem)
         words = transcript(clip, aligned, served.name)
         if form.response_format != "json":
             return rendered(words, form.response_format)
-        return JSONResponse({**words, **({"warning": problem} if problem else {})})
+        warnings = warnings_of(problem, words)
+        return JSONResponse({**words, **({"warning": "\n".join(warnings)} if warnings else {})})
 
     return served, work

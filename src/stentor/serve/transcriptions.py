@@ -10,46 +10,42 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import from_json
 from starlette.concurrency import run_in_threadpool
 
+from stentor.inference.formats import SUBTITLES
 from stentor.inference.options import DecodingOptions
 from stentor.inference.transcribe import RecordingPlan, Transcriber, Transcript
 from stentor.serve import responses
 from stentor.serve.errors import ApiError, blaming
 from stentor.serve.known_speakers import Diarizer, naming, write_references
-from stentor.serve.openapi import Diarized, Fields, Json, ModelName, Verbose, form_schema
+from stentor.serve.openapi import AudioFields, Diarized, Fields, Json, ModelName, Verbose, form_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
-from stentor.serve.streams import event_stream, unless_gone
+from stentor.serve.streams import event_stream, unless_gone, warned
 from stentor.serve.uploads import Form, Upload
-from stentor.text.languages import find, unknown_language
 
 router = APIRouter(tags=["audio"])
 TEXT: Any = {"text/plain": {}, "text/vtt": {}}
 ANSWERS: Any = {200: {"model": Json | Verbose, "content": TEXT}}
 STREAMED: Any = {200: {"model": Json | Verbose | Diarized, "content": {**TEXT, "text/event-stream": {}}}}
+HINTS = {"context", "prompt"}
 STREAMABLE = ("json", "text", "diarized_json")
 
 
 class ServerVad(Fields):
     """Settings of speech detection instead of the server's."""
 
-    type: Literal["server_vad"]
+    type: Literal["server_vad"] = "server_vad"
     prefix_padding_ms: int | None = Field(None, ge=0, le=10_000)
     """Silence that stays on either side of speech."""
     silence_duration_ms: int | None = Field(None, ge=0, le=60_000)
     """Longer silence is not given to the model."""
     threshold: float | None = Field(None, gt=0, lt=1)
-    """Probability of speech, where the server finds it with Silero."""
+    """Probability of speech, where the server finds it with Silero; else the level above the noise, 1 for 12 dB."""
 
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
-
-
-def _from_json(value: Any) -> Any:
-    return from_json(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
 
 
 T = TypeVar("T")
@@ -57,7 +53,7 @@ Listed = Annotated[list[T], BeforeValidator(_as_list)]
 """Fields whose single item may be sent as a plain value."""
 
 
-class TranslationForm(Fields):
+class TranslationForm(AudioFields):
     """A recording that is to be translated."""
 
     model: ModelName
@@ -78,10 +74,12 @@ class TranscriptionForm(TranslationForm):
     """One language, where `language` is not there."""
     timestamp_granularities: Listed[Literal["word", "segment"]] = []
     """For verbose_json: `word`, `segment` (the default) or both."""
+    task: Literal["transcribe", "translate"] = "transcribe"
+    """`translate`: as `/v1/audio/translations`."""
     stream: bool | None = None
     """Server-sent events, of json, text and diarized_json."""
     include: Listed[Literal["logprobs"]] = []
-    chunking_strategy: Annotated[Literal["auto"] | ServerVad | None, BeforeValidator(_from_json)] = None
+    chunking_strategy: Literal["auto"] | ServerVad | None = None
     keywords: Listed[str] = []
     """Names and terms that may be heard."""
     known_speaker_names: Listed[str] = Field([], max_length=4)
@@ -98,10 +96,6 @@ class TranscriptionForm(TranslationForm):
             raise ApiError(400, "Log-probabilities need response_format=json.", "include")
         if self.stream and kind not in STREAMABLE:
             raise ApiError(400, f"{kind} is not streamed: take {', '.join(STREAMABLE)}.", "response_format")
-        for field, codes in (("language", [self.language]), ("languages", self.languages)):
-            for code in filter(None, codes):
-                if find(code) is None:
-                    raise ApiError(400, unknown_language(code), field)
         if len(self.languages) > 1 and not self.language:
             message = "Models here take one language: send `language`, or leave both out."
             raise ApiError(400, message, "languages")
@@ -133,7 +127,7 @@ async def translations(request: Request, upload: Upload) -> Response:
 
 async def _answer(request: Request, upload: Form, kind: type[TranslationForm]) -> Response:
     asked = await run_in_threadpool(_TranscriptionRequest, request.app.state.service, upload, kind)
-    return await unless_gone(request.receive, asked.response())
+    return warned(await unless_gone(request.receive, asked.response()), asked.warnings)
 
 
 class _TranscriptionRequest:
@@ -143,13 +137,16 @@ class _TranscriptionRequest:
     def __init__(self, service: Service, upload: Form, kind: type[TranslationForm]):
         self.service = service
         if others := [name for name in upload.files if name != "file"]:
-            raise ApiError(400, f"{others[0]} is no file of this request.", others[0])
-        self.fields = TranscriptionForm.model_validate(kind.model_validate(upload.values()).model_dump())
+            raise ApiError(400, f"{others[0]} is no file of this request: send the recording as `file`.", others[0])
+        asked, self.warnings = kind.requested(upload.values())
+        self.fields = TranscriptionForm.model_validate(asked.model_dump())
         self.known = self.fields.known_speaker_names
         self.served: ServedModel = service.model(self.fields.model, "transcribe")
-        self.recording = service.recording(upload, self.served.model.bundle.processor.sample_rate)
+        self.recording = service.recording(
+            upload, self.served.model.bundle.processor.sample_rate, self.fields.selection
+        )
         self._check()
-        self.transcriber = self._transcriber(translate=kind is TranslationForm)
+        self.transcriber = self._transcriber(kind is TranslationForm or self.fields.task == "translate")
 
     def _check(self) -> None:
         """Raises ApiError for what the model cannot do."""
@@ -165,13 +162,13 @@ class _TranscriptionRequest:
             raise ApiError(400, message, "known_speaker_references")
 
     def _transcriber(self, translate: bool) -> Transcriber:
-        form, bundle, vad = self.fields, self.served.model.bundle, self.fields.chunking_strategy
+        form, bundle, vad = self._without_unused(), self.served.model.bundle, self.fields.chunking_strategy
         places = bundle.family.decoding_options()
         as_context = "context" in places and "prompt" not in places
         vad = vad if isinstance(vad, ServerVad) else ServerVad(type="server_vad")
         options = DecodingOptions(
             language=form.language or next(iter(form.languages), None),
-            words=form.words,
+            words=form.words or (form.response_format in SUBTITLES and self.served.model.knows_times),
             translate=translate or None,
             context=form.prompt if as_context else None,
             prompt=None if as_context else form.prompt,
@@ -180,10 +177,8 @@ class _TranscriptionRequest:
             min_silence=None if vad.silence_duration_ms is None else vad.silence_duration_ms / 1000,
             speech_pad=None if vad.prefix_padding_ms is None else vad.prefix_padding_ms / 1000,
         )
-        sent = {"temperature": options.temperature, "hotwords": options.hotwords, "prompt": options.prompt}
-        fields = {"temperature": "temperature", "hotwords": "keywords", "prompt": "prompt"}
         find_speech = self.service.detector if vad.threshold is None else self.service.detector_at(vad.threshold)
-        with blaming(None, {option: field for option, field in fields.items() if sent[option]}):
+        with blaming(None, {"language": "language" if form.language else "languages"}):
             return Transcriber(
                 bundle,
                 self.served.model.for_transcription(),
@@ -192,8 +187,15 @@ class _TranscriptionRequest:
                 self._diarizer(),
                 tokens=bool(form.include),
                 detector=find_speech,
-                on_warning=lambda sentence: None,  # it may quote the request
             )
+
+    def _without_unused(self) -> TranscriptionForm:
+        """The fields without those that the model has no place for, each with a warning."""
+        places = self.served.model.bundle.family.decoding_options()
+        needs = {"temperature": {"temperature"}, "prompt": HINTS, "keywords": HINTS | {"hotwords"}}
+        unused = [name for name, options in needs.items() if self.fields.model_dump()[name] and not options & places]
+        self.warnings += [f"{self.fields.model} takes no {name}: it has no effect." for name in unused]
+        return self.fields.model_copy(update={name: None if name != "keywords" else [] for name in unused})
 
     def _diarizer(self) -> Diarizer | None:
         """Diarizer of a request, with its known speaker names."""

@@ -126,10 +126,10 @@ class Finder:
                 expected = "a folder or a pattern with {id} in it"
                 raise DataError(f"`audio` of an rttm source is {expected}, got {location}.")
             raise not_found(location)
-        from stentor.audio.io import AUDIO_SUFFIXES
+        from stentor.audio.suffixes import is_audio
 
         for file in sorted(location.rglob("*")):
-            if file.suffix.lower() in AUDIO_SUFFIXES:
+            if is_audio(file.relative_to(location)):
                 stem = file.stem
                 self.named[stem].append(file)
                 while "." in stem:

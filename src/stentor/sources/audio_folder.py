@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from stentor.data.cut import Cut, UnusableRecord, cut_from_record
@@ -11,20 +11,23 @@ from stentor.data.jsonl import not_found
 from stentor.data.storage import StoragePath, files_below, is_remote, name_of, read_whole
 from stentor.errors import DataError
 from stentor.sources.base import Source
+from stentor.text.transcript_formats import text_lines
 
 
 class AudioFolder(Source):
     """Recordings in a folder and its subfolders, in any format. Each is a record, named after its path. A text file
-    next to a recording (`a.lab` or `a.txt` for `a.wav`, as for the Montreal Forced Aligner) is its text."""
+    next to a recording (`a.lab` or `a.txt` for `a.wav`, in any case, as for the Montreal Forced Aligner) is its text;
+    a `.lab` without a recording is reported."""
 
     type: Literal["audio_folder"] = "audio_folder"
     path: StoragePath
     """The folder."""
     text_suffixes: list[str] = [".lab", ".txt"]
-    """Suffixes of the text files (UTF-8) next to recordings; the first one that exists is read. An empty list: none."""
+    """Suffixes of the text files next to recordings (UTF-8, or UTF-16 with its mark; `.srt`, `.vtt` and `.TextGrid` are
+    read as such); the first one that exists is read. An empty list: none."""
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        from stentor.audio.io import AUDIO_SUFFIXES
+        from stentor.audio.suffixes import is_audio
 
         folder = self.path.expanduser()
         if is_remote(folder):
@@ -33,26 +36,27 @@ class AudioFolder(Source):
             files, folder = {f.relative_to(folder).as_posix() for f in folder.rglob("*")}, folder.absolute()
         else:
             raise not_found(folder)
-        names = sorted(name for name in files if PurePosixPath(name).suffix.lower() in AUDIO_SUFFIXES)
+        names = sorted(name for name in files if is_audio(PurePosixPath(name)))
         if not names:
-            raise DataError(f"{folder} holds no audio file ({', '.join(AUDIO_SUFFIXES)}).")
+            raise DataError(f"{folder} holds no file with a suffix of audio or video.")
+        any_case = {file.lower(): file for file in sorted(files)}
+        stems = {_stem(name).lower() for name in names}
+        for lab in sorted(f for f in files if f.lower().endswith(".lab") and _stem(f).lower() not in stems):
+            if ".lab" in self.text_suffixes:
+                yield UnusableRecord(lab, "no_audio", f"{folder / lab} has no recording of the same name next to it.")
         for name in names:
             record: dict[str, Any] = {"id": name, "audio_path": name}
-            texts = (f"{PurePosixPath(name).with_suffix('')}{suffix}" for suffix in self.text_suffixes)
-            if (text := next((text for text in texts if text in files), None)) is not None:
+            texts = [_stem(name) + suffix for suffix in self.text_suffixes]
+            found = (text if text in files else any_case.get(text.lower()) for text in texts)
+            if text := next(filter(None, found), None):
                 try:
-                    record["text"] = _text(folder / text)
-                except DataError as error:
-                    yield UnusableRecord(name, "unreadable", str(error))
+                    lines = text_lines(name_of(folder / text), read_whole(folder / text))
+                except (DataError, OSError) as error:
+                    yield UnusableRecord(name, "unreadable", f"{error}")
                     continue
+                record |= {"text": " ".join(lines), **({"text_lines": lines} if len(lines) > 1 else {})}
             yield cut_from_record(record, folder, str(folder / name))
 
 
-def _text(path: Path) -> str:
-    """The text of a text file, as one line. Raises DataError."""
-    try:
-        return " ".join(str(read_whole(path), "utf-8-sig").split())
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name_of(path)} is not UTF-8 text (byte {error.start}).") from None
-    except OSError as error:
-        raise DataError(f"{name_of(path)} cannot be read ({error}).") from None
+def _stem(name: str) -> str:
+    return str(PurePosixPath(name).with_suffix(""))

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, SerializeAsAny
 from stentor.data.cut import Cut, UnusableRecord, field_of, set_channel, set_language
 from stentor.section import Choice
 from stentor.section.contract import violation
+from stentor.text.languages import LanguageName
 
 if TYPE_CHECKING:
     from stentor.data.record_index import RecordIndex
@@ -25,7 +26,7 @@ class Source(Choice):
     """Number of times that each record is seen in an epoch. 0.5: another random half in each epoch."""
     weight: float | None = Field(None, gt=0)
     """Share of this source in an epoch, relative to the other weights; set it on all or none. Null: by size."""
-    language: str | None = None
+    language: LanguageName | None = None
     """Language code, such as `en`, for records that name no language."""
     channel: int | None = Field(None, ge=0)
     """Channel (from 0) of records without a key `channel`, such as one side of a call. Null: the mean of all."""

@@ -90,7 +90,8 @@ class Layout:
 
     def _audio(self, recording: Annotated, find: Finder) -> tuple[Path, Place]:
         """The file of a recording. Raises `AudioError` (`missing`, or `ambiguous` when files differ in size alone)."""
-        from stentor.audio.io import AUDIO_SUFFIXES, probe
+        from stentor.audio.io import probe
+        from stentor.audio.suffixes import AUDIO_SUFFIXES
 
         for place in recording.places:
             files = find.named.get(place.stem, [])

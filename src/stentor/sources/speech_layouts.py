@@ -112,7 +112,7 @@ class AudioFinder:
     """Finds audio by its path without ending; the endings that fitted last are tried first."""
 
     def __init__(self) -> None:
-        from stentor.audio.io import AUDIO_SUFFIXES
+        from stentor.audio.suffixes import AUDIO_SUFFIXES
 
         self.endings = ["", *AUDIO_SUFFIXES]
 

@@ -254,7 +254,7 @@ class SpeechList(Source):
 
     def _speaker(self, label: str, where: str) -> dict[str, str]:
         """Reference, its text and the language of a speaker of MiniMax's test set, such as `english_male`."""
-        from stentor.audio.io import AUDIO_SUFFIXES
+        from stentor.audio.suffixes import is_audio
 
         root = (self.audio_root or self.path.expanduser().absolute().parent.parent / "speaker").expanduser()
         if self._voices is None:
@@ -263,7 +263,7 @@ class SpeechList(Source):
             lines = texts.read_text("utf-8").splitlines() if texts.is_file() else []
             prompts = {name.strip(): text.strip() for name, _, text in (line.partition("|") for line in lines)}
             for file in sorted(root.rglob("*")):
-                if file.suffix.lower() in AUDIO_SUFFIXES:
+                if is_audio(file.relative_to(root)):
                     voice = (str(file), prompts.get(file.name))
                     self._voices.setdefault(file.parent.name if file.parent.name != root.name else file.stem, voice)
         if label not in self._voices:

@@ -6,7 +6,6 @@ the addresses in a playlist.
 
 import contextlib
 import hashlib
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stentor.audio import io
-from stentor.audio.ffmpeg import ffmpeg_errors, open_av
+from stentor.audio.blocks import FileBlocks
 from stentor.audio.io import probe
 from stentor.errors import AudioError, missing_extra
 from stentor.studio.dataset_folder import RATES
@@ -106,31 +105,25 @@ def enterable(upload: Upload) -> Upload:
 
 
 def _convert(upload: Upload, to: Path) -> None:
-    """The first stream of audio as a WAV file, block by block."""
+    """All of it as a WAV file, block by block."""
     name, samples = shown(upload.name), 0
     if missing := missing_extra("av", name):
         raise AudioError(missing, "unreadable")
-    import av
     import soundfile
 
-    with _called_by_its_name(upload), open_av(upload.path) as container, ffmpeg_errors(upload.path):
-        stream = container.streams.audio[0]
-        rate = stream.codec_context.sample_rate
+    with _called_by_its_name(upload):
+        rate = probe(upload.path).sample_rate
         if not RATES[0] <= rate <= RATES[1]:
             raise AudioError(f"{name} has {rate} Hz: {RATES[0]} to {RATES[1]} Hz are taken.", "unreadable")
-        resampler = av.AudioResampler(format="s16", layout="mono", rate=rate)
         try:
             with soundfile.SoundFile(str(to), "w", rate, 1, "PCM_16", format="WAV") as file:
-                for frame in itertools.chain(container.decode(stream), [None]):  # None: what the resampler still holds
-                    for out in resampler.resample(frame):
-                        file.write(out.to_ndarray()[0])
-                        samples += out.samples
+                for block in FileBlocks(upload.path, rate):
+                    file.write(io.pcm16(block))
+                    samples += len(block)
                     if samples > LONGEST * rate:
                         raise AudioError(f"{name} is longer than {LONGEST / 3600:g} hours: cut it.", "too_long")
         except soundfile.LibsndfileError as error:
             raise OSError(28, str(error)) from None  # the only thing that fails on writing: the disk is full
-    if not samples:
-        raise AudioError(f"{name} has no samples.", "empty")
 
 
 @contextlib.contextmanager

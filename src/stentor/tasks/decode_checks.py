@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
-from stentor.errors import ConfigError
 from stentor.section import Section
+from stentor.section.explain import validated
 from stentor.text.written_words import written_words
 
 
@@ -56,11 +56,7 @@ class Checks(Section):
 
     def with_limits(self, limits: dict[str, float]) -> Checks:
         """Return the checks, switched on, with other limits. Raises ConfigError for an invalid limit."""
-        try:
-            return Checks.model_validate({**self.model_dump(), **limits, "on": True})
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ConfigError(f"The threshold {first['loc'][0]} {first['input']:g}: {first['msg']}.") from None
+        return validated(Checks, {**self.model_dump(), **limits, "on": True})
 
     def failed(self, output: dict[str, Any], seconds: float) -> list[str]:
         """Return the names of the checks that a task output fails; `seconds` is the duration of its audio."""

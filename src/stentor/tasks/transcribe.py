@@ -70,7 +70,8 @@ class Transcribe(Task):
     beams: int = Field(1, ge=1)
     """Beam size of decoding. 1: greedy search."""
     hotwords: list[str] = []
-    """Names and terms that get a bonus in decoding, for autoregressive and CTC models."""
+    """Names and terms that get a bonus in decoding, for autoregressive and CTC models. A tab and a number behind one
+    replace `hotword_strength` for it."""
     hotword_strength: float = Field(1.5, gt=0)
     """Bonus added to the log-probability of each hotword token. If too high, hotwords appear that were not said."""
     language_model: StoragePath | None = None

@@ -24,6 +24,7 @@ from stentor.data.cut import RATE, Cut, language_of, text_of, words_of
 from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
+from stentor.losses.base import WILDCARD
 from stentor.metrics.score import Direction, Score
 from stentor.tasks.decode_checks import word_confidences
 from stentor.tasks.transcribe import Transcribe, seconds_of, within
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from stentor.data.batch import Example
     from stentor.losses.base import Loss
     from stentor.models.base import Bundle, Family
+
+UNWRITTEN_WORD = {"confidence": 0.0, "signs": [0.0, 0.0], "unwritten": True}
+"""Fields of a word that the model cannot write."""
 
 
 class Words(Transcribe):
@@ -85,31 +89,20 @@ class Words(Transcribe):
         with bundle.cache_encoder():
             outputs = super().predict(bundle, examples, checked)
             hypotheses = [dataclasses.replace(e, text=o["text"]) for e, o in zip(examples, outputs, strict=True)]
-            times = self._times(bundle, hypotheses)
+            times = self.align(bundle, hypotheses)
         for output, words_with_times in zip(outputs, times, strict=True):
             output["words"] = words_with_times or []
             if words_with_times is None:
                 output["failed"] = [*output["failed"], "no_room"]
         return outputs
 
-    def align(self, bundle: Bundle, examples: Sequence[Example]) -> list[list[dict[str, Any]]]:
-        """Align known texts: return the words of each example in order, as `predict` does.
+    def align(self, bundle: Bundle, examples: Sequence[Example]) -> list[list[dict[str, Any]] | None]:
+        """Align known texts: return the words of each example in order, as `predict` does; None if they do not fit into
+        the audio.
 
         Words are separated by spaces, or are characters in languages written without spaces. Parts that are not spoken,
-        such as a dash, are left out. Raises DataError for a text with more words than fit into the audio.
+        such as a dash, are left out.
         """
-        alignments = self._times(bundle, examples)
-        for example, words in zip(examples, alignments):
-            if words is None:
-                raise DataError(
-                    f"{example.id}: the text has {len(units(example.text or '', example.language))} words, more than "
-                    f"fit into {seconds_of(example, bundle.processor.sample_rate):.2f} s of audio: text and audio do "
-                    "not belong together."
-                )
-        return [words or [] for words in alignments]
-
-    def _times(self, bundle: Bundle, examples: Sequence[Example]) -> list[list[dict[str, Any]] | None]:
-        """Return the words of each example with times; None if they do not fit into the audio."""
         import torch
 
         from stentor.data.trained_speech import with_room
@@ -160,8 +153,8 @@ class Words(Transcribe):
         return alignments
 
     def _token_times(self, bundle: Bundle, example: Example) -> list[dict[str, Any]] | None:
-        """Return the words of an example with the times of their tokens. A word that the model cannot write is placed
-        between its neighbours, with confidence 0."""
+        """Return the words of an example with the times of their tokens. A word that the model cannot write is
+        `unwritten`, with the time of its wildcards and confidence 0."""
         import torch
 
         from stentor.data.trained_speech import with_room
@@ -184,16 +177,19 @@ class Words(Transcribe):
             return None
         log_probs, spans = path
         spans = [tuple(within(time, seconds, earlier) for time in span) for span in spans]
-        groups = [(word["word"], _tokens_of(text, places, *word["span"])) for word in words]
-        calibration = model.confidence_map()
-        written = [group for group in groups if group[1]]
-        timed = iter(word_confidences(ids, log_probs, processor.decode, spans, calibration, written))
-        aligned = [next(timed) if positions else {"word": word} for word, positions in groups]
-        for i, word in enumerate(aligned):
-            if "start" not in word:
-                start = aligned[i - 1]["end"] if i else 0.0
-                end = next((later["start"] for later in aligned[i:] if "start" in later), round(seconds, 3))
-                word |= {"start": start, "end": max(start, end), "confidence": 0.0, "signs": [0.0, 0.0]}
+        aligned: list[dict[str, Any]] = []
+        for word in words:
+            positions = _tokens_of(text, places, *word["span"])
+            known = [i for i in positions if ids[i] != WILDCARD]
+            wild = [tuple(round(time, 3) for time in spans[i]) for i in positions if ids[i] == WILDCARD]
+            if processor.decode([ids[i] for i in known]).strip():
+                group, calibration = [(word["word"], known)], model.confidence_map()
+                aligned += word_confidences(ids, log_probs, processor.decode, spans, calibration, group)
+            else:
+                start, end = wild[0] if wild else 2 * (aligned[-1]["end"] if aligned else 0.0,)
+                aligned.append({"word": word["word"], "start": start, "end": end, **UNWRITTEN_WORD})
+            for start, end in wild:  # also of a word that is written in part
+                aligned[-1] |= {"start": min(aligned[-1]["start"], start), "end": max(aligned[-1]["end"], end)}
         return aligned
 
     def reference(self, cut: Cut) -> dict[str, Any]:

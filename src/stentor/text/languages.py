@@ -1,7 +1,7 @@
 """Languages: names and codes, both ways, from one table.
 
 `languages.tsv` has the 646 languages of OmniVoice (k2-fsa/OmniVoice, docs/lang_id_name_map.tsv) and those that Whisper
-and the corpora of this package have in addition.
+and the corpora of this package have in addition. langcodes knows the codes of all others.
 """
 
 import difflib
@@ -9,7 +9,12 @@ import re
 import unicodedata
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import langcodes
+from pydantic import AfterValidator
+
+from stentor.errors import ConfigError
 
 
 class Language(NamedTuple):
@@ -34,6 +39,15 @@ def table() -> dict[str, Language]:
 
 
 @cache
+def _registered(code: str) -> Language | None:
+    """A language that is not in the table, by its code in the registry of IANA, which has all of ISO 639."""
+    if not re.fullmatch("[a-z]{2,3}", code) or "qaa" <= code <= "qtz":  # these are for private use
+        return None
+    tag = langcodes.standardize_tag(code)
+    return Language(tag, tag, code) if langcodes.tag_is_valid(tag) else None
+
+
+@cache
 def _names() -> dict[str, Language]:
     names: dict[str, Language] = {}
     for row in table().values():
@@ -47,7 +61,8 @@ def find(language: str) -> Language | None:
     """The language of a name or code in any case and with any region: `English`, `en`, `eng` and `en-GB` are one. None
     where the table has none."""
     name = _plain(language)
-    return _names().get(name) or _names().get(name.partition("-")[0])
+    short = name.partition("-")[0]
+    return _names().get(name) or _names().get(short) or _registered(short)
 
 
 def language_code(language: str | None) -> str | None:
@@ -65,12 +80,39 @@ def known_code(language: str) -> str:
     return language if row is None else row.code
 
 
+def checked_language(language: str | None) -> str | None:
+    """The code of a language that a user gives by name or code, with its region where one is given (`pt-br`); None for
+    None, empty and `auto`. Raises ConfigError for one that is not in the table."""
+    if not language or language.strip().lower() in ("", "auto"):
+        return None
+    if (row := find(language)) is None:
+        raise ConfigError(unknown_language(language))
+    region = _plain(language).partition("-")[2]
+    return f"{row.code}-{region}" if re.fullmatch("[a-z]{2}", region) and _plain(language) not in _names() else row.code
+
+
+def spellings(language: str | None) -> list[str]:
+    """Names that a model may have for a language: as it is given, its code and its name, in small letters."""
+    row = find(language or "")
+    return [_plain(language or ""), *((row.code, row.name.lower()) if row is not None else ())]
+
+
 def unknown_language(language: str) -> str:
     """A sentence about a language that is not in the table, with names and codes that look like it."""
     near = dict.fromkeys(_names()[name] for name in difflib.get_close_matches(_plain(language), _names(), 5, 0.7))
     offer = " or ".join(f"{row.code} ({row.name})" for row in list(near)[:3])
     advice = f"did you mean {offer}?" if offer else "give a code such as en or cmn, or an English name."
     return f"There is no language {language!r}: {advice}"
+
+
+def _known(language: str) -> str:
+    if language and find(language) is None:
+        raise ValueError(unknown_language(language).rstrip("."))
+    return language
+
+
+LanguageName = Annotated[str, AfterValidator(_known)]
+"""A field for a language of the table, by a name or code."""
 
 
 def _plain(name: str) -> str:

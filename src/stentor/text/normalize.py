@@ -110,6 +110,15 @@ class _Plain(dict[int, str]):
 _PLAIN = _Plain({ord("'"): "", ord("\u2019"): ""})
 
 
+SPOKEN_SIGNS = frozenset("&%‰+=@§")
+"""Signs that are read aloud where they stand alone."""
+
+
+def is_spoken(word: str) -> bool:
+    """Whether a word has a letter, a digit or a sign that is read aloud."""
+    return any(c.isalnum() or c in SPOKEN_SIGNS for c in word)
+
+
 def bare(word: str) -> str:
     """Letters and digits in one case: what must agree between a text and its word times."""
     return "".join(c for c in word.casefold() if c.isalnum())

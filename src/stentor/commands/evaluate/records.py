@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
+UNTIMED = " Records without word times (`words`) are scored on their text alone with --task transcribe."
+
+
 def place_model(loaded: Model, where: str = "auto") -> Accelerator:
     """The device of an evaluation, in the precision of the training, with the model on it; `where` may be cpu."""
     import torch
@@ -79,7 +82,10 @@ def records(
     def drop_reason(cut: Cut) -> tuple[str, str] | None:
         return bundle.family.drop_reason(bundle.processor, cut, False)
 
-    plan, dropped = eval_plan(source, options.data, section, bundle.processor, task.drop_reason, drop_reason)
+    try:
+        plan, dropped = eval_plan(source, options.data, section, bundle.processor, task.drop_reason, drop_reason)
+    except DataError as error:
+        raise DataError(f"{error}{UNTIMED if 'no_words' in str(error) else ''}") from None
     return plan, dropped, section
 
 
@@ -122,7 +128,7 @@ def left_out(dropped: DropCounter) -> str:
     return "".join(
         f"\nNot scored, {count} {reason}: {', '.join(dropped.named[reason][:3])}"
         for reason, count in dropped.reasons.items()
-    )
+    ) + (UNTIMED if "no_words" in dropped.reasons else "")
 
 
 def write_figures(

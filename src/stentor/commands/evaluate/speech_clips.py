@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from stentor.audio.io import AUDIO_SUFFIXES, probe, read, write
+from stentor.audio.io import probe, read, write
+from stentor.audio.suffixes import AUDIO_SUFFIXES
 from stentor.callbacks.samples import file_name
 from stentor.data.batch import Example
 from stentor.data.cut import field_of, language_of, speaker_of, text_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stentor.commands.evaluate.records import Recordings, left_out, place_model
+from stentor.commands.evaluate.records import Recordings, left_out, place_model, task_of
 from stentor.commands.evaluate.speaker_attributed import reference_words
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
@@ -44,7 +44,9 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     run = _run_folder(options)
     source = parse_source(options.data)
     loaded = load(options.model or "")
-    task = loaded.for_transcription()
+    loaded.for_transcription()
+    task = task_of(loaded, options)
+    assert isinstance(task, Transcribe)
     diarizer = load(options.diarizer) if options.diarizer is not None else None
     asked, delays = _delays(options.stream or "")
     for delay in delays:  # with the error of one that it was not trained for

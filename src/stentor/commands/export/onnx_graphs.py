@@ -59,7 +59,7 @@ def compare(model: Model, exported: Model, examples: Sequence[Example]) -> Agree
         return Agreement(summary)
     words, onnx_words = ([o["words"] for o in rows] for rows in (outputs, onnx_outputs))
     if not any(words):
-        words, onnx_words = (task.align(b, examples) for b in (bundle, other))
+        words, onnx_words = ([w or [] for w in task.align(b, examples)] for b in (bundle, other))
     differences = [
         _time_difference(word, onnx, example, aligner.step)
         for example, row, onnx_row in zip(examples, words, onnx_words, strict=True)

@@ -15,7 +15,8 @@ from stentor.errors import ConfigError, DataError
 from stentor.inference.load import find_export
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.journal import write_json
-from stentor.pipeline.runner import first_of, progress
+from stentor.pipeline.progress import Progress
+from stentor.pipeline.runner import first_of
 from stentor.pipeline.worker import Worker
 from stentor.report.check import render
 
@@ -59,11 +60,11 @@ def _measure(cuts: Sequence[Cut], options: CheckOptions) -> Iterator[SignalStats
         options = replace(options, jobs=options.jobs or os.cpu_count())
     groups = [list(cuts[i : i + CHUNK]) for i in range(0, len(cuts), CHUNK)]
     done = 0
-    with progress("decoding", "records") as report_progress:
+    with Progress("decoding", "records") as progress:
         for stats in make_executor(options, fork=True).map(MeasureWorker(), groups, lambda: False):
             yield from stats
             done += len(stats)
-            report_progress(done, len(cuts))
+            progress.report(done, len(cuts))
 
 
 def _tokenizer(model: str) -> Path:

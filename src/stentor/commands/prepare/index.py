@@ -4,7 +4,8 @@ from stentor.commands.prepare_options import IndexOptions
 from stentor.config.load import parse_source
 from stentor.data.record_index import RecordIndex, build_index, index_folder
 from stentor.errors import ConfigError, DataError
-from stentor.pipeline.runner import Stop, progress
+from stentor.pipeline.progress import Progress
+from stentor.pipeline.runner import Stop
 from stentor.sources.manifest import Jsonl
 from stentor.sources.shards import Shards
 
@@ -35,8 +36,8 @@ def _index(source: Jsonl) -> RecordIndex:
             return index
     except DataError:
         print(f"{folder} does not belong to {manifest} as it is now, and is made again.", flush=True)
-    with Stop(lambda: f"{folder} is not written"), progress("index", "MB") as report:
-        return build_index(manifest, record_filter, lambda done, total: report(done // MB, total // MB))
+    with Stop(lambda: f"{folder} is not written"), Progress("index", "MB") as progress:
+        return build_index(manifest, record_filter, lambda done, total: progress.report(done // MB, total // MB))
 
 
 def _described(index: RecordIndex) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from lhotse.cut import Cut, MixedCut, PaddingCut
 
 from stentor.audio.io import encode, read
+from stentor.audio.selection import WHOLE, Selection
 from stentor.audio.synth import say
 from stentor.commands.prepare_options import WordsOptions
 from stentor.config.load import parse_source
@@ -33,9 +34,11 @@ from stentor.data.cut import (
 from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
 from stentor.data.record_table import RecordTable
+from stentor.data.word_times import in_order
 from stentor.errors import AudioError, ConfigError, DataError, require
 from stentor.inference.align.base import Aligned, Aligner, Clip
 from stentor.inference.align.engines import clip_of, engine_of, open_aligner
+from stentor.inference.align.written import align_written
 from stentor.inference.recording import ArrayRecording, Recording
 from stentor.metrics.wer import rate, word_errors
 from stentor.pipeline.executor import make_executor
@@ -217,7 +220,7 @@ class WordsWorker(Worker):
 
     def __init__(self, model: str | None, engine: str, lag: float | None, manifest: Path, max_wer: float | None = None):
         self.model, self.engine, self.lag, self.max_wer = model, engine, lag, max_wer
-        self.manifest = manifest.absolute()
+        self.manifest, self.reading = manifest.absolute(), (False, False)
 
     def setup(self, device: str) -> None:
         if self.engine != "voice":
@@ -246,7 +249,7 @@ class WordsWorker(Worker):
     def _align(self, clips: Sequence[Clip]) -> list[Aligned | AudioError]:
         """All at once; when some audio turns out unreadable, one by one."""
         try:
-            return list(self.aligner.align(clips, self.max_wer is not None))
+            return list(align_written(self.aligner, clips, *self.reading, self.max_wer is not None))
         except AudioError as error:
             if len(clips) == 1:
                 return [error]
@@ -270,7 +273,7 @@ class WordsWorker(Worker):
             facts["alignment_wer"] = round(wer, 4)
         if aligned.reason is not None:
             facts["alignment_warning"] = aligned.reason
-        return self._record(cut, [word.as_dict() for word in aligned.words], **facts)
+        return self._record(cut, in_order([word.as_dict() for word in aligned.words], cut.duration), **facts)
 
     def _voice_record(self, cut: Cut) -> Record | UnusableRecord:
         """The times that the built-in voice itself knows."""
@@ -318,7 +321,7 @@ def _clip(cut: Cut, rate: int) -> Clip:
     path = audio_path(cut)
     recording: Recording
     if path is not None and cut.duration > BLOCK:
-        recording = FilePiece(path, rate, cut.start, cut.duration, channel_of(cut.custom))
+        recording = FilePiece(path, rate, cut.start, cut.duration, Selection(channel_of(cut.custom)))
     else:
         recording = ArrayRecording(load_audio(cut, rate), rate, rate, cut.id)
     return clip_of(recording, text_of(cut) or "", language_of(cut), cut.id)
@@ -327,8 +330,10 @@ def _clip(cut: Cut, rate: int) -> Clip:
 class FilePiece:
     """A long piece of an audio file, read again whenever it is needed; see `stentor.inference.recording.Recording`."""
 
-    def __init__(self, path: str, rate: int, start: float, duration: float, channel: int | None = None):
-        self.path, self.name, self.rate, self.channel = path, path, rate, channel
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, path: str, rate: int, start: float, duration: float, selection: Selection = WHOLE):
+        self.path, self.name, self.rate, self.selection = path, path, rate, selection
         self.start, self.duration = start, duration
 
     def blocks(self) -> Iterator[np.ndarray]:
@@ -338,7 +343,7 @@ class FilePiece:
 
     def read(self, start: int, end: int) -> np.ndarray:
         place = self.start + start / self.rate, (end - start) / self.rate
-        return read(self.path, self.rate, *place, check_silence=False, channel=self.channel)
+        return read(self.path, self.rate, *place, check_silence=False, selection=self.selection)
 
     def at(self, rate: int) -> "FilePiece":
-        return FilePiece(self.path, rate, self.start, self.duration, self.channel)
+        return FilePiece(self.path, rate, self.start, self.duration, self.selection)

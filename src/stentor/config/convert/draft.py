@@ -10,14 +10,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from stentor.config.document import Mistake, Mistakes, Node, Place, dotted, split_key
-from stentor.config.explain import explain, guess
+from stentor.config.document import Mistake, Mistakes, Node, Place
+from stentor.config.load import explained
 from stentor.config.merge import put, stage
 from stentor.config.merge import read as read_tree
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump, inline
 from stentor.engine.checkpoint import step_of
 from stentor.errors import ConfigError, without_secrets
+from stentor.section.explain import guess
+from stentor.section.schema_walk import dotted, split_key
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ class Conversion(ForeignConfig):
             try:
                 Config.model_validate(root.plain(), by_alias=True, by_name=False)
             except ValidationError as error:
-                mistakes += explain(error, root, Config)
+                mistakes += explained(error, root, Config)
         if mistakes:
             raise Mistakes(mistakes)
         tail = "".join(f"# {line}".rstrip() + "\n" for line in self.comments)

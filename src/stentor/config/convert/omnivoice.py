@@ -7,7 +7,7 @@ from typing import Any
 
 from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, read
 from stentor.config.document import Mistake, Mistakes, Node
-from stentor.config.explain import guess
+from stentor.section.explain import guess
 
 _KEYS: dict[str, tuple[str, Any]] = {
     "drop_cond_ratio": ("task.drop_cond_ratio", 0.1),

@@ -14,8 +14,8 @@ from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, r
 from stentor.config.convert.shell import Command, Options, Unknown, Vocabulary, Word, read_options, script_calls
 from stentor.config.convert.voxtral_publish import SCRIPTS, publish_line, published
 from stentor.config.document import Mistake, Mistakes, Node, Place, read_text
-from stentor.config.explain import guess
 from stentor.errors import ConfigError
+from stentor.section.explain import guess
 
 
 def _reversed(lists: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from stentor.models.codecs.base import Codec
 from stentor.section import IntRange, Range
 from stentor.sources.base import Source
 from stentor.sources.synth import Voices
+from stentor.text.languages import LanguageName
 
 
 class BuiltInVoices(Voices):
@@ -59,7 +60,7 @@ class SpeechKeys(ClusterPlace):
     """Descriptions of voices in words, if the model was trained with them."""
     voices: BuiltInVoices | None = None
     """Selection of built-in voices. Null: all English ones."""
-    language: str | None = None
+    language: LanguageName | None = None
     """Language of texts without a language. Null: unknown; for built-in voices, the language of the voice."""
     steps: int | None = Field(None, ge=1)
     """Number of unmasking steps of the model. Null: the model's setting."""

@@ -19,8 +19,9 @@ from stentor.data.word_units import units
 from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.boundaries import spread
+from stentor.losses.base import WILDCARD
 from stentor.models.base import Bundle
-from stentor.models.decoding.viterbi import WILDCARD, Path, viterbi, with_wildcard
+from stentor.models.decoding.viterbi import Path, viterbi, with_wildcard
 from stentor.models.text.spelling import plain
 
 WINDOW, CONTEXT = 24.0, 2.0
@@ -133,7 +134,7 @@ class CTCAligner:
             frames = [np.arange(first[k], after[k]) for k in own_labels if labels[k] != WILDCARD]
             confidence = float(np.exp(log_probs[np.concatenate(frames)].mean())) if frames else 0.0
             start, end = float(first[own_labels[0]]) * frame, float(after[own_labels[-1]]) * frame
-            times.append(Word(word["word"], start, end, confidence))
+            times.append(Word(word["word"], start, end, confidence, not frames))
         spread(times, clip.activity, clip.seconds)
         cost = (float(item.best.sum()) - float(log_probs.sum())) / len(labels)
         return Aligned(times, item.hypothesis, cost, "mismatch" if cost > MISMATCH else None)
@@ -160,7 +161,8 @@ def spelling(acoustic: Acoustic, text: str, words: Sequence[Mapping[str, Any]]) 
             at += 1
         before = at
         while at < len(written) and written[at][1] < end:
-            pairs.append((written[at][0], i))
+            if pairs[-1:] != [(WILDCARD, i)] or written[at][0] != WILDCARD:  # one for a row of them
+                pairs.append((written[at][0], i))
             at += 1
         if at == before:
             pairs.append((WILDCARD, i))

@@ -15,7 +15,8 @@ from stentor.inference.recording import Recording
 from stentor.inference.vad import Window
 from stentor.models.base import Bundle, Family
 from stentor.models.transducer.config import TransducerFamily
-from stentor.tasks.words import Words
+from stentor.tasks.words import UNWRITTEN_WORD, Words
+from stentor.text.languages import known_code
 
 Engine = Literal["aligner", "transducer", "ctc", "whisper"]
 ENGINES: tuple[Engine, ...] = ("aligner", "transducer", "ctc", "whisper")
@@ -105,7 +106,7 @@ def aligner_of(model: Model, engine: str | None = None) -> Aligner:
 def clip_of(recording: Recording, text: str, language: str | None = None, name: str | None = None) -> Clip:
     """A recording with its text: reads through the recording once, for its length and its pauses. Raises AudioError."""
     activity: Activity = EnergyDetector().activity(recording.blocks(), recording.rate)
-    return Clip(name or recording.name, text, language, recording, activity)
+    return Clip(name or recording.name, text, known_code(language) if language else None, recording, activity)
 
 
 class TrainedAligner:
@@ -138,14 +139,18 @@ class TrainedAligner:
             if len(clips) == 1:
                 return [Aligned([], reason="too_long_text")]
             return [self._align([clip])[0] for clip in clips]
-        return [self._aligned(words) for words in alignments]
+        return [Aligned([], reason="too_long_text") if w is None else self._aligned(w) for w in alignments]
 
     def _aligned(self, words: list[dict[str, Any]]) -> Aligned:
         if not words:
             return Aligned([], reason="no_words")
-        times = [Word(w["word"], w["start"], w["end"], w["confidence"]) for w in words]
-        confidence = sum(w.confidence for w in times) / len(times)
-        certainty = sum(w["signs"][1] for w in words) / len(words)
+        processor = self.bundle.processor
+        unknown = {processor.tokenizer.unk_token_id}
+        words = [w | UNWRITTEN_WORD if set(processor.ids(w["word"])) == unknown else w for w in words]
+        times = [Word(w["word"], w["start"], w["end"], w["confidence"], w.get("unwritten", False)) for w in words]
+        written = [w for w in words if not w.get("unwritten")] or words
+        confidence = sum(w["confidence"] for w in written) / len(written)
+        certainty = sum(w["signs"][1] for w in written) / len(written)
         if self.bundle.capabilities.times_tokens:
             mismatch = confidence < UNWRITTEN
         else:

@@ -52,7 +52,10 @@ def _align_long(
 ) -> Aligned:
     rate = clip.recording.rate
     windows = cut(clip.activity, rate, longest)
-    hypotheses = [recognize(clip, window) for window in windows]
+    hypotheses = []
+    for window in windows:
+        hypotheses.append(recognize(clip, window))
+        clip.on_share(window.end / clip.samples / 2)
     words = units(clip.text, clip.language)
     ends, share = divide(
         [bare(w["word"]) for w in words], [[bare(u["word"]) for u in units(t, clip.language)] for t in hypotheses]
@@ -63,6 +66,7 @@ def _align_long(
     timed: list[Word] = []
     cost, mismatch = 0.0, False
     for window, (begin, end) in zip(windows, pairwise([0, *ends])):
+        clip.on_share(0.5 + window.start / clip.samples / 2)
         if end == begin:
             continue
         text = clip.text[words[begin]["span"][0] : words[end - 1]["span"][1]]

@@ -6,6 +6,7 @@ filter and averaged; dynamic time warping (Sakoe and Chiba 1978) finds the path 
 from tokens by the tokenizer's own character offsets.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.long_audio import by_windows
 from stentor.inference.vad import Window
-from stentor.text.languages import language_code
+from stentor.text.languages import known_code
 
 FILTER = 7
 """Frames (of 20 ms) of the median filter."""
@@ -78,11 +79,14 @@ class WhisperAligner:
         may lack them."""
         known = self.tokenizer.get_vocab()
         ids = [known["<|startoftranscript|>"]]
+        code, names = known_code(language or "en"), ["en"]
         if self.multilingual:
-            code = language_code(language) or "en"
-            if f"<|{code}|>" not in known:
-                raise ConfigError(f"This Whisper model has no language {code!r}; give its code, such as en or de.")
-            ids += [known[f"<|{code}|>"], known["<|transcribe|>"]]
+            names = sorted(token[2:-2] for token in known if re.fullmatch(r"<\|[a-z]{2,3}\|>", token))
+        token = next((name for name in names if known_code(name) == code), None)
+        if token is None:
+            raise ConfigError(f"This Whisper model does not know the language {code!r}; known: {', '.join(names)}.")
+        if self.multilingual:
+            ids += [known[f"<|{token}|>"], known["<|transcribe|>"]]
         return [*ids, known["<|notimestamps|>"]]
 
     def _recognize(self, clip: Clip, window: Window) -> str:
@@ -143,7 +147,8 @@ class WhisperAligner:
             positions = tokens_of(spans, *word["span"])
             start = min(max(float(path[positions[0]]) * FRAME - self.lag, 0.0), length)
             end = min(max(float(path[positions[-1] + 1]) * FRAME - self.lag, start), length)
-            times.append(Word(word["word"], start, end, float(np.exp(token_log_probs[positions]).mean())))
+            confidence = float(np.exp(token_log_probs[positions]).mean())
+            times.append(Word(word["word"], start, end, confidence, low=0.0))  # low where it would write another case
         mean = token_log_probs.mean()
         return Aligned(times, cost=-float(mean), reason="mismatch" if mean < UNLIKELY else None)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from stentor.errors import ConfigError, require
 from stentor.inference.segments.base import Limit, Reject, Segment, Stage, loaded
+from stentor.text.languages import LanguageName, known_code
 
 if TYPE_CHECKING:
     from stentor.inference.recording import Recording
@@ -25,7 +26,7 @@ class LanguageStage(Stage):
     type: Literal["language"] = "language"
     model: str | None = None
     """A multilingual Whisper model, to identify the language by the audio. Null: by the text, with py3langid."""
-    languages: list[str] | None = None
+    languages: list[LanguageName] | None = None
     """Codes of the languages to keep, such as [en, de]. Null: all."""
     min_probability: float | None = Field(0.5, ge=0, le=1)
     """Lowest probability of the most likely language, by the audio. Short or noisy segments are unsure. Null: no
@@ -40,15 +41,6 @@ class LanguageStage(Stage):
         "disagreement": "audio and text are in different languages",
     }
     _device: str = "cpu"
-
-    @model_validator(mode="after")
-    def _known(self) -> LanguageStage:
-        from stentor.text.languages import find, unknown_language
-
-        for code in self.languages or ():
-            if find(code) is None:
-                raise ValueError(unknown_language(code))
-        return self
 
     def setup(self, device: str) -> None:
         self._device = device
@@ -65,7 +57,7 @@ class LanguageStage(Stage):
         for segment in self._heard(recording, segments) if heard else map(_read, segments):
             code = segment.measures["language" if heard else "text_language"]
             before = segment.measures.get("language")
-            if self.languages is not None and code not in self.languages:
+            if self.languages is not None and known_code(code) not in map(known_code, self.languages):
                 yield segment.drop("other_language", code, self.languages)
             elif self.agree and before is not None and code != before:
                 yield segment.drop("disagreement", code, before)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from stentor.errors import ConfigError, require
 from stentor.inference.speak.pieces import Synthesizer
@@ -16,10 +15,11 @@ from stentor.inference.speak.reference import Remark, closed, make_voice, transc
 from stentor.inference.speak.utterance import Utterance, check, printed, spelled
 from stentor.inference.speak.voice import Voice, find_voice, join_names, load_voice, voice_file
 from stentor.models.base import Bundle
+from stentor.section.explain import validated
 from stentor.tasks.speak.generation import OF_TEXTS, Generation
 from stentor.tasks.speak.instruct import resolve
 from stentor.tasks.speak.task import Speak
-from stentor.text.languages import find, known_code, unknown_language
+from stentor.text.languages import find, known_code, table, unknown_language
 from stentor.text.verbalize import normalize
 
 log = logging.getLogger("stentor")
@@ -177,19 +177,14 @@ class Speaker(Synthesizer):
     def _language(self, language: str | None) -> str | None:
         if language is not None and not language.strip():
             raise ConfigError("The language is empty: give a code such as en, or leave it out.")
-        if language is None or language.strip().lower() == "none":
+        if language is None or language.strip().lower() in ("none", "auto"):
             return None
         row = find(language)
         if row is None:
-            sentence = unknown_language(language)
-            if self.published:
-                raise ConfigError(sentence)
-            self._warn_once(f"{sentence} It is used unchanged, in case the model was trained with it.")
-            self._warn_unknown("language", language)
-            return language
+            raise ConfigError(unknown_language(language))
         if self.published and not row.omnivoice:
-            self._warn_once(f"The model was not trained on {row.name} ({row.code}): the language is ignored.")
-            return None
+            known = sum(bool(other.omnivoice) for other in table().values())
+            raise ConfigError(f"OmniVoice knows {known} languages, and not {row.name} ({row.code}): leave it out.")
         self._warn_unknown("language", row.code)
         return row.code
 
@@ -230,8 +225,4 @@ def _generation(settings: Generation, changes: dict[str, Any]) -> Generation:
     if unknown := sorted(set(changes) - set(type(settings).model_fields)):
         known = ", ".join(type(settings).model_fields)
         raise ConfigError(f"Unknown generation setting {', '.join(unknown)}; known: {known}.")
-    try:
-        return type(settings).model_validate({**settings.model_dump(), **changes})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}.") from None
+    return validated(type(settings), {**settings.model_dump(), **changes})

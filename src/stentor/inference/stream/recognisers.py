@@ -54,7 +54,8 @@ def open_recogniser(model: TranscribingModel, options: StreamOptions) -> Recogni
     """Return the streaming recogniser of a model: its own if it was trained with chunks or with a delay, otherwise
     LocalAgreement. Raises ConfigError for a model of another task and for options that it does not support, such as a
     delay that it was not trained with."""
-    recogniser = _recogniser(model, options)
+    language = model.bundle.traits.spoken_language(options.language, model.name)
+    recogniser = _recogniser(model, options._replace(language=language))
     if options.detector is not None:
         recogniser.detector = options.detector
     return recogniser

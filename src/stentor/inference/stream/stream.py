@@ -9,6 +9,7 @@ import numpy as np
 from stentor.audio.activity import FRAME
 from stentor.audio.io import check_finite
 from stentor.audio.resampler import Resampler
+from stentor.data.word_times import in_order
 from stentor.errors import ConfigError
 from stentor.inference.stream.base import Event, Hypothesis, Recogniser
 from stentor.inference.vad import Endpointer
@@ -43,7 +44,7 @@ class Stream:
         self._fed = np.zeros(0, np.float32)
         self._waiting = np.zeros(0, np.float32)
         self._samples = 0
-        self._partial = ""
+        self._partial, self._spoken = "", 0.0  # the end of the last word in seconds
         self._ends = self._finished = False
 
     def feed(self, samples: np.ndarray) -> list[Event]:
@@ -113,7 +114,8 @@ class Stream:
     def _advanced(self) -> Iterator[Event | Hypothesis]:
         while self.hypothesis.ready:
             yield self.hypothesis
-        words, self.hypothesis.words = self.hypothesis.words, []
+        words, self.hypothesis.words = in_order(self.hypothesis.words, begin=self._spoken), []
+        self._spoken = max([self._spoken, *(word["end"] or 0.0 for word in words)])
         yield from (self._event("word", **word) for word in words)
         if self.hypothesis.partial != self._partial:
             self._partial = self.hypothesis.partial

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.data.batch import Batch, Example
@@ -18,7 +19,7 @@ from stentor.models.audio_llm.config import NAMES, Names
 from stentor.models.collate import Contents, num_samples, usable_batch
 from stentor.models.contracts import Processor
 from stentor.models.pretrained.kind import Kinds, TransformersKind
-from stentor.text.languages import language_code
+from stentor.text.languages import known_code, spellings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,6 +77,8 @@ class AudioLLMProcessor(TransformersKind, Processor):
     """All tokens that end an answer."""
     marker_id: int | None = None
     """The token after which the transcript begins, in models that name the language before it."""
+    language_names: Mapping[str, str] = MappingProxyType({})
+    """Names that prompts have for languages, by their codes. Empty: others or none."""
     naming = 0
     """Most tokens of an answer that are no text."""
 
@@ -89,6 +92,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
         self._prompts: dict[tuple[str | None, bool], PromptParts] = {}
         self._warned = False
         self.setup(config)
+        self.known_languages = tuple(self.language_names)
         text = config.get_text_config()
         ends = [part.to_dict().get("eos_token_id") for part in (config, text)]
         self.end_ids = {self.eos_id, *(i for e in ends for i in (e if isinstance(e, list) else [e]) if i is not None)}
@@ -301,22 +305,18 @@ class AudioLLMProcessor(TransformersKind, Processor):
             inputs["position_ids"] = (torch.arange(width) - begins).clamp(min=0)
         return inputs, counts, sum(lengths), ids.numel()
 
+    def name_of(self, language: str | None) -> str | None:
+        """The name of `language_names` for a language, None for none. Raises DataError for one that has none."""
+        known = {name.lower(): name for name in self.language_names.values()} | dict(self.language_names)
+        name = next((known[word] for word in spellings(language) if word in known), None)
+        if name is None and (language or "").strip():
+            there = ", ".join(sorted(set(map(known_code, self.language_names))))
+            raise DataError(f"This model knows no {language!r}, but {there}. Leave the language out to detect it.")
+        return name
+
     # Files
 
     def save(self, folder: Path) -> None:
         """Write the files of transformers' processor."""
         folder.mkdir(parents=True, exist_ok=True)
         self.hf.save_pretrained(folder)
-
-
-def name_among(names: Mapping[str, str], language: str | None, message: str) -> str | None:
-    """The name that a prompt has for a language given by code, locale (`en-US`) or name, of `names` by code; None when
-    none is given. Raises DataError with the `message`, a format of the `language`, for another one."""
-    name = (language or "").strip().lower()
-    known = {n.lower(): n for n in names.values()} | dict(names)
-    for word in (name, name.replace("_", "-").partition("-")[0], language_code(name)):
-        if word in known:
-            return known[word]
-    if name:
-        raise DataError(f"{message} Leave the language out to detect it.".format(language=language))
-    return None

@@ -59,21 +59,21 @@ class Bias(Protocol):
 class Biasing:
     """Phrases as tokens, and the bonus of each next token after what was written: a number for each state."""
 
-    def __init__(self, strength: float, text_of: Callable[[int], str]):
-        """`strength` is the bonus of a token, in units of its log-probability; `text_of` gives a token's text within a
-        line, with the space before it."""
-        self.strength, self.text_of = strength, text_of
+    def __init__(self, text_of: Callable[[int], str]):
+        """`text_of` gives a token's text within a line, with the space before it."""
+        self.text_of = text_of
         self.nodes = [_Node(), _Node()]
         self._rows: dict[tuple[int, bool, int], Tensor] = {}
         self._inside: Tensor | None = None
 
-    def add(self, ids: Sequence[int], root: int, open_ended: bool) -> None:
-        """Add a phrase that may begin anywhere (`ROOT`) or at the beginning of the text only (`START`)."""
+    def add(self, ids: Sequence[int], root: int, open_ended: bool, strength: float) -> None:
+        """Add a phrase that may begin anywhere (`ROOT`) or at the beginning of the text only (`START`). `strength` is
+        the bonus of a token, in units of its log-probability; tokens of earlier phrases keep theirs."""
         at = root
         for token in ids:
             if token not in self.nodes[at].following:
                 self.nodes[at].following[token] = len(self.nodes)
-                earns = self.strength if self.text_of(token).strip() else 0.0
+                earns = strength if self.text_of(token).strip() else 0.0
                 self.nodes.append(_Node(self.nodes[at].bonus + earns))
             at = self.nodes[at].following[token]
         if at != root:
@@ -168,17 +168,18 @@ def advance(bias: Bias | None, state: int, token: int) -> int:
 
 @lru_cache(2)
 def biasing(processor: Any, phrases: tuple[str, ...], strength: float) -> Biasing:
-    """The phrases as `processor.ids` writes them, in the letters that it knows. Raises ConfigError for a phrase that
-    the model cannot write."""
-    spelled = [_spelled(processor, " ".join(phrase.split())) for phrase in phrases if phrase.strip()]
+    """The phrases as `processor.ids` writes them, in the letters that it knows; a number behind a tab replaces the
+    `strength`. Raises ConfigError for a phrase that the model cannot write."""
+    parts = [phrase.partition("\t") for phrase in phrases if phrase.strip()]
+    spelled = {_spelled(processor, " ".join(phrase.split())): float(own or strength) for phrase, _, own in parts}
     before = processor.ids(next(iter(spelled), ""))
     length = len(processor.decode(before))
-    result = Biasing(strength, cache(lambda token: processor.decode([*before, token])[length:]))
-    for phrase in spelled:
+    result = Biasing(cache(lambda token: processor.decode([*before, token])[length:]))
+    for phrase, strength in sorted(spelled.items(), key=lambda item: -item[1]):
         alone, open_ended = processor.ids(phrase), not _spaced(phrase[-1])
         within = processor.ids(f"{phrase} {phrase}")[len(alone) :]
-        result.add(alone, START if _spaced(phrase[0]) else ROOT, open_ended)
-        result.add(within, ROOT, open_ended)
+        result.add(alone, START if _spaced(phrase[0]) else ROOT, open_ended, strength)
+        result.add(within, ROOT, open_ended, strength)
     result.link()
     return result
 

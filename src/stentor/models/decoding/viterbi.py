@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-WILDCARD = -1
-"""A label for a character that the model cannot write: any sound."""
+from stentor.losses.base import WILDCARD
+
 CELLS = 48_000_000
 """Most states times frames whose backpointers are held at once: a byte each."""
 BLOCK = 2048

@@ -25,6 +25,7 @@ class Processor(Seq2SeqProcessor):
     def __init__(self, tokenizer: Any, extractor: Any, config: Any, generation: dict[str, Any], family: Seq2Seq):
         super().__init__(tokenizer, extractor, config, generation, family)
         self.max_seconds = min(self.max_seconds, extractor.max_audio_clip_s)
+        self.known_languages = LANGUAGES
         self.languages = {code: tokenizer.convert_tokens_to_ids(f"<|{code}|>") for code in LANGUAGES}
         self.codes = {name: code for name, code in language_codes().items() if code in LANGUAGES}
 

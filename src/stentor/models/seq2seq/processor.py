@@ -16,7 +16,7 @@ from stentor.models.collate import Contents, encoder_inputs, num_samples, usable
 from stentor.models.contracts import Processor
 from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.seq2seq.config import MODELS, Seq2Seq
-from stentor.text.languages import language_code
+from stentor.text.languages import spellings
 
 
 class Seq2SeqProcessor(Processor):
@@ -90,9 +90,7 @@ class Seq2SeqProcessor(Processor):
     def code(self, language: str | None) -> str | None:
         """The code of a language that a record names by code, locale (`en-US`) or English name; None when it names none
         or one that is not among `codes`."""
-        name = (language or "").strip().lower()
-        short = name.replace("_", "-").partition("-")[0]
-        return self.codes.get(name) or self.codes.get(short) or self.codes.get(language_code(name) or "")
+        return next((self.codes[name] for name in spellings(language) if name in self.codes), None)
 
     def drop_reason(self, language: str | None) -> str | None:
         """Return why a record of this language cannot be used, or None. Models that name no language take any."""

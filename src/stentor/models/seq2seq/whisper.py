@@ -71,6 +71,7 @@ class Processor(Seq2SeqProcessor):
         self.codes = language_codes()
         known = {code: vocabulary[f"<|{code}|>"] for code in self.codes if f"<|{code}|>" in vocabulary}
         self.languages = known if self.translates else {}
+        self.known_languages = tuple(self.languages or ("en",))
         self._mel: WhisperMel | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,11 +98,10 @@ class Processor(Seq2SeqProcessor):
         """Return the reason why a record of this language cannot be used, None when it can."""
         if not language:
             return None
-        code = self.code(language)
-        if not self.languages:
-            return None if code == "en" else f"its language is {language!r}, and this Whisper knows English only"
-        if code in self.languages:
+        if self.code(language) in self.known_languages:
             return None
+        if not self.languages:
+            return f"its language is {language!r}, and this Whisper knows English only"
         return f"this Whisper does not know the language {language!r}; give a code such as en, or none to detect it"
 
     def prompt(self, language: str | None, translate: bool = False, timed: bool = False) -> list[int]:

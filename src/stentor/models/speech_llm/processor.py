@@ -21,6 +21,7 @@ from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.pretrained.weights import read_json, write_json
 from stentor.models.speech_llm.config import PromptSection
 from stentor.models.text.tokenizers import padding_id
+from stentor.text.languages import known_code
 
 FILE = "preprocessor_config.json"
 
@@ -101,7 +102,7 @@ class SpeechLLMProcessor(EncoderInputs):
         """The words before the audio."""
         parts = [self.prompt.instruction] if self.prompt.instruction else []
         if language and self.prompt.language:
-            parts.append(f"Language: {language}.")
+            parts.append(f"Language: {known_code(language)}.")
         if context and self.prompt.context:
             parts.append(f"Context: {context}")
         start = self.prompt.audio_start

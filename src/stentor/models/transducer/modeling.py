@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stentor.losses.base import WILDCARD
 from stentor.losses.transducer.best_path import best_path
 from stentor.losses.transducer.lattice import Lattice
 from stentor.models.contracts import Capabilities, GenerationOutput
@@ -129,12 +130,18 @@ class TransducerModel(EncoderCache):
         self, inputs: dict[str, Tensor], ids: Sequence[int]
     ) -> tuple[list[float], list[tuple[float, float]]] | None:
         """Log-probabilities of known tokens of one item on the most probable path that writes them, and the first and
-        the last second of each, as `generate` gives them. None where no path does."""
+        the last second of each, as `generate` gives them. None where no path does. `WILDCARD` is any sound."""
         states, frames = self.encode(**inputs)
         targets = torch.tensor([list(ids)], dtype=torch.long, device=states.device)
         count = torch.tensor([len(ids)], device=states.device)
-        path = best_path(**self.joint_arguments(states, frames, targets, count))
-        return path and (path.log_probs, self._token_seconds(inputs, [path.spans])[0])
+        arguments = self.joint_arguments(states, frames, targets[targets != WILDCARD][None], count)
+        path = best_path(**arguments | {"targets": targets})
+        if path is None:
+            return None
+        ends = [(end - 1, end) for _, end in path.spans]  # a wildcard is longer than its first frame
+        (seconds,) = self._token_seconds(inputs, [[*path.spans, *ends]])
+        pairs = zip(ids, seconds, seconds[len(ids) :])
+        return path.log_probs, [(a[0], b[1] if token == WILDCARD else a[1]) for token, a, b in pairs]
 
     def _token_seconds(
         self, inputs: dict[str, Tensor], spans: Sequence[Sequence[tuple[int, int]]]

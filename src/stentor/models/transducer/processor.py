@@ -15,10 +15,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from stentor.data.batch import Batch, Example
 from stentor.data.trained_speech import TrainedSpeech
+from stentor.losses.base import WILDCARD
 from stentor.models.collate import Contents, num_samples, usable_batch
 from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.pretrained.weights import read_json, write_json
+from stentor.text.normalize import is_spoken
 
 FILE = "preprocessor_config.json"
 UNKNOWN = -100.0
@@ -94,12 +96,12 @@ class TransducerProcessor(EncoderInputs):
 
     def spell(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Tokens of a known text, and for each the characters [start, end) of the text that it writes. The text is
-        written as it is, in small letters or without punctuation, whichever the tokenizer can write most of; what it
-        cannot write is left out."""
+        written as it is, in small letters or without punctuation, whichever the tokenizer can write most of. What is
+        spoken and cannot be written is `WILDCARD`, without the space after a word of it; the rest is left out."""
         backend, unknown = self.tokenizer.backend_tokenizer, self.tokenizer.unk_token_id
         plain = [(c, i) for i, c in enumerate(text)]
         small = [(letter, i) for c, i in plain for letter in c.lower()]
-        bare = [(c if c.isalnum() or c == "'" else " ", i) for c, i in small]
+        bare = [(c if is_spoken(c) or c == "'" else " ", i) for c, i in small]
         encodings = []
         for pairs in (plain, small, bare):
             single = [pair for before, pair in zip([(" ", 0), *pairs], pairs) if not (before[0] + pair[0]).isspace()]
@@ -108,8 +110,18 @@ class TransducerProcessor(EncoderInputs):
             spans = [(places[a], places[b - 1] + 1) if a < b else (0, 0) for a, b in encoding.offsets]
             encodings.append((encoding.ids, spans))
         ids, spans = min(encodings, key=lambda encoding: encoding[0].count(unknown))
-        known = [k for k, token in enumerate(ids) if token != unknown]
-        return [ids[k] for k in known], [spans[k] for k in known]
+        spelled: list[tuple[int, tuple[int, int]]] = []
+        for token, (start, end) in zip(ids, spans):
+            last, (first, after) = spelled[-1] if spelled else (0, (0, 0))
+            if token != unknown:
+                # No two spaces around a word that is a wildcard: the model has never seen them.
+                if not (last == WILDCARD and text[start:end].isspace() and (not first or text[first - 1].isspace())):
+                    spelled.append((token, (start, end)))
+            elif last == WILDCARD and after == start:
+                spelled[-1] = WILDCARD, (first, end)
+            elif is_spoken(text[start:end]):
+                spelled.append((WILDCARD, (start, end)))
+        return [token for token, _ in spelled], [span for _, span in spelled]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids."""

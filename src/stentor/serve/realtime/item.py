@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ DELTA = "conversation.item.input_audio_transcription.delta"
 COMPLETED = "conversation.item.input_audio_transcription.completed"
 FAILED = "conversation.item.input_audio_transcription.failed"
 
+FIELDS = {"prompt": "prompt", "hotwords": "keywords"}
 SILENCE = 0.8
 """Seconds after which a phrase has ended, where a client says itself when an item has."""
 
@@ -43,6 +44,8 @@ class Hearing:
     worker: Worker
     options: StreamOptions
     settings: Settings
+    warnings: Sequence[str] = ()
+    """Sentences about settings that have no effect with this model."""
 
     @classmethod
     def of(cls, service: Service, settings: Settings) -> Hearing | None:
@@ -57,7 +60,15 @@ class Hearing:
             hotwords=tuple(asked.keywords),
             detector=service.detector,
         )
-        worker, delay = secrets.choice(served.workers), asked.delay
+        worker, delay, warnings = secrets.choice(served.workers), asked.delay, []
+        for hints in ((), ("prompt",), ("prompt", "hotwords")):
+            left_out: dict[str, Any] = dict.fromkeys(hints)
+            with suppress(ConfigError):
+                worker.recogniser(options._replace(**left_out))
+                unused = [name for name in hints if options._asdict()[name]]
+                warnings = [f"This model takes no {FIELDS[name]} in streaming: it has no effect." for name in unused]
+                options = options._replace(**left_out)
+                break
         try:
             usual = worker.recogniser(options)
             if isinstance(delay, str):
@@ -66,7 +77,7 @@ class Hearing:
             worker.recogniser(options)
         except ConfigError as error:
             raise ApiError(400, str(error), "session.audio.input.transcription") from None
-        return cls(service, served, worker, options, settings)
+        return cls(service, served, worker, options, settings, warnings)
 
     async def advance(self, hypothesis: Hypothesis) -> Exception | None:
         """One step, beside those of other sessions; why there is none."""

@@ -166,7 +166,7 @@ class Session:
             event_id = event.get("event_id") if isinstance(event.get("event_id"), str) else None
             kind = event["type"]
             if kind not in _HANDLERS:
-                sentence = f"This is a session for transcription: it has no event {kind[:100]!r}."
+                sentence = f"A session for transcription has no event {kind[:100]!r}; known: {', '.join(_HANDLERS)}."
                 raise ApiError(400, sentence, "type", "unknown_event")
             await _HANDLERS[kind](self, event)
         except (ApiError, StentorError) as error:
@@ -177,7 +177,7 @@ class Session:
 
     async def _update(self, event: dict[str, Any]) -> None:
         await self._set(Settings.read(event.get("session")))
-        await self.send("session.updated", session=self._shown())
+        await self.send(event["type"] + "d", session=self._shown())
 
     async def _set(self, update: Settings) -> None:
         settings = self.settings.updated(update)
@@ -260,14 +260,15 @@ class Session:
         vad = self.settings.input.turn_detection
         if vad is None:
             return None
-        return Turns(self._rate, vad, self.seconds, self.service.turn_detector(vad.threshold))
+        return Turns(self._rate, vad, self.seconds, self.service.detector_at(vad.threshold))
 
     @property
     def _rate(self) -> int:
         return self.settings.input.format.rate or 0
 
     def _shown(self) -> dict[str, Any]:
-        return {"id": self._id, "expires_at": int(self._expires), **self.settings.shown()}
+        warnings = {"warnings": self.hearing.warnings} if self.hearing is not None and self.hearing.warnings else {}
+        return {"id": self._id, "expires_at": int(self._expires), **self.settings.shown(), **warnings}
 
 
 def _size(message: dict[str, Any]) -> int:
@@ -322,6 +323,7 @@ class Turns:
 
 _HANDLERS: dict[str, Callable[[Session, dict[str, Any]], Awaitable[None]]] = {
     "session.update": Session._update,
+    "transcription_session.update": Session._update,
     "input_audio_buffer.append": Session._append,
     "input_audio_buffer.commit": Session._commit,
     "input_audio_buffer.clear": Session._clear,
@@ -350,7 +352,7 @@ async def realtime(socket: WebSocket) -> None:
     if query.get("intent", "transcription") != "transcription":
         raise ApiError(400, "This server transcribes: connect with ?intent=transcription.", "intent")
     if "model" in query:
-        named = AudioInput(transcription=Transcription(model=query["model"]))
+        named = AudioInput(transcription=Transcription.read({"model": query["model"]}))
         settings = settings.updated(Settings(audio=Audio(input=named)))
     hearing = await asyncio.to_thread(Hearing.of, service, settings)
     await socket.accept("realtime" if "realtime" in socket.scope["subprotocols"] else None)
@@ -361,7 +363,7 @@ async def realtime(socket: WebSocket) -> None:
 async def client_secrets(request: Request) -> dict[str, Any]:
     """A key of a short life, for the socket alone."""
     service: Service = request.app.state.service
-    form = ClientSecretForm.model_validate_json(await read(request, BODY_BYTES, timed=True))
+    form = ClientSecretForm.read(await read(request, BODY_BYTES, timed=True))
     await asyncio.to_thread(Hearing.of, service, form.session)
     value, secret = service.client_secrets.add(form.expires_after.seconds, request.scope["stentor.key"], form.session)
     session = {"id": f"sess_{secrets.token_hex(12)}", **form.session.shown()}

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import soundfile
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from stentor.serve.errors import ApiError
+from stentor.serve.foreign import own_session
 from stentor.serve.openapi import Fields, ModelName
-from stentor.text.languages import find, unknown_language
+from stentor.text.languages import LanguageName
 
 G711 = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}
 G711_RATE = 8000
@@ -52,13 +53,7 @@ class TurnDetection(Fields):
     idle_timeout_ms: int | None = Field(None, exclude=True)
 
 
-def _known(code: str) -> str:
-    if code and find(code) is None:
-        raise ValueError(unknown_language(code).rstrip("."))
-    return code
-
-
-Language = Annotated[str, Field(max_length=100), AfterValidator(_known)]
+Language = Annotated[Literal["auto"] | LanguageName, Field(max_length=100)]
 
 
 class Transcription(Fields):
@@ -106,16 +101,11 @@ class Settings(Fields):
     include: list[Literal["item.input_audio_transcription.logprobs"]] = []
 
     @classmethod
-    def read(cls, session: Any) -> Settings:
+    def read(cls, sent: Any, place: str = "session") -> Settings:
         """Those that a client sends. Raises ApiError."""
-        if isinstance(session, dict) and session.get("type", "transcription") != "transcription":
+        if isinstance(sent, dict) and sent.get("type", "transcription") != "transcription":
             raise ApiError(400, "This server transcribes: sessions have the type transcription.", "session.type")
-        try:
-            return cls.model_validate(session)
-        except ValidationError as error:
-            last = error.errors()[-1]
-            param = ".".join(["session", *(str(part) for part in last["loc"])])
-            raise ApiError(400, f"{param}: {last['msg']}.", param) from None
+        return super().read(own_session(sent), place)
 
     @property
     def input(self) -> AudioInput:

@@ -26,14 +26,15 @@ from typing import Any, NamedTuple
 from stentor.data.outliers import unspaced
 from stentor.data.system import NEW_GROUP
 from stentor.errors import ConfigError, DataError, StentorError, without_secrets
+from stentor.section.explain import wrong_value
 from stentor.sources.base import Source
 from stentor.sources.hub_presets import PRESETS, Preset
 from stentor.studio import phrases as builtin
-from stentor.studio.dataset.transcript_formats import decoded, lines_of, table_texts
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import clean_text, write_bytes
 from stentor.studio.phrases import NAMES, OTHER_CODES, language_name
 from stentor.studio.texts import say
+from stentor.text.transcript_formats import decoded, lines_of, table_texts
 
 MOST_PHRASES = 5000
 """Phrases of the longest list."""
@@ -308,7 +309,8 @@ def main(source: str, language: str, count: str) -> None:
     except StentorError as error:
         tell({"error": str(error)})
     except Exception as error:  # of a library: one sentence, never a traceback
-        tell({"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"})
+        wrong = wrong_value(error) or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        tell({"error": str(wrong)})
 
 
 if __name__ == "__main__":

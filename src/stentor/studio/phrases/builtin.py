@@ -4,14 +4,14 @@ The files are the registry: a language is on the list when its file is there. Th
 each set covers the letters of its language and, where they could be listed, its phonemes (the tests hold it to that).
 """
 
-import re
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
 from stentor.errors import ConfigError
 from stentor.studio.texts import say
-from stentor.text.languages import language_code, table
+from stentor.text.languages import checked_language as known_language
+from stentor.text.languages import known_code, table
 
 OTHER_CODES = {"no": "nb"}
 """Codes that models and corpora use for a language of the list: Norwegian as a whole is written in Bokmål here."""
@@ -46,16 +46,10 @@ def phrases(code: str) -> list[str]:
 
 
 def checked_language(code: str | None) -> str | None:
-    """A language's code as it is kept, of one that is given (`no`, `pt-BR`, Swedish). None stays None.
-
-    Raises ConfigError for what is no ISO 639 code.
-    """
-    if code is None or not code.strip():
-        return None
-    short = language_code(code) or ""
-    if not re.fullmatch(r"[a-z]{2,3}", short):
-        raise ConfigError(f"{code.strip()[:40]!r} is no language code: use two or three letters, such as sv or yue.")
-    return OTHER_CODES.get(short, short)
+    """A language's code as it is kept, of one that is given (`no`, `pt-BR`, Swedish). None stays None. Raises
+    ConfigError for what is no language."""
+    short = known_code(known_language(code) or "")
+    return OTHER_CODES.get(short, short) or None
 
 
 def language_name(code: str | None) -> str:

@@ -22,11 +22,11 @@ from pydantic import TypeAdapter
 from stentor.config.document import Mistake, Mistakes, Place, parse, parse_value
 from stentor.config.reference import default, sentence
 from stentor.config.schema import Config
-from stentor.config.schema_walk import entries, field_annotation, fields, is_open, sections_in
-from stentor.config.type_names import describe, members
 from stentor.config.yaml_writer import dump, inline
 from stentor.errors import ConfigError
 from stentor.section import Section, alternatives, field_docs, summary
+from stentor.section.schema_walk import entries, field_annotation, fields, is_open, sections_in
+from stentor.section.type_names import describe, members
 
 BASIC = ("train.epochs", "optim.lr", "data.max_items", "model.lora.rank")
 """Keys that most runs change. A family that lacks one simply does not show it."""

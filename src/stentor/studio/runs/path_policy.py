@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from stentor.config.document import Key, Mistake, Mistakes, Node, Place, dotted, parse
+from stentor.config.document import Mistake, Mistakes, Node, Place, parse
 from stentor.config.load import Loaded, load_text
 from stentor.data.storage import is_remote
 from stentor.errors import ConfigError
 from stentor.section import Section, alternatives
+from stentor.section.schema_walk import Key, dotted
 from stentor.sources.base import Source
 from stentor.studio.projects import Projects
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.audio.io import encode
+from stentor.audio.selection import Selection
 from stentor.data.cut import Cut, UnusableRecord, audio_path, divided, language_of, text_of
 from stentor.data.fields import channel_of
 from stentor.data.load_audio import load_audio
@@ -64,7 +65,9 @@ def _opened(work: Work, in_files: bool) -> Opened | UnusableRecord:
         if path is None:
             recording = DecodedRecording([load_audio(cut, cut.sampling_rate)], cut.sampling_rate, cut.id)
         else:
-            recording = DecodedRecording.of_file(path, cut.id, cut.start, cut.duration, channel_of(cut.custom))
+            recording = DecodedRecording.of_file(
+                path, cut.id, cut.start, cut.duration, Selection(channel_of(cut.custom))
+            )
     except AudioError as error:
         return reject(cut, error)
     return Opened(work, recording, [whole(cut, recording)] if work.segments is None else list(work.segments))

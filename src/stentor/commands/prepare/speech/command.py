@@ -39,6 +39,7 @@ from stentor.pipeline.journal import (
 )
 from stentor.pipeline.runner import RecordsInJournal, format_table, refuse_rejects
 from stentor.sources.synth import Synth
+from stentor.text.languages import checked_language
 
 GROUP_ITEMS = 16
 """Utterances that a process takes at a time."""
@@ -92,6 +93,7 @@ def _description(spoken: Spoken) -> list[Any]:
 def _plan(options: SpeechOptions) -> tuple[list[Spoken], SpeechAugment, list[dict[str, Any]]]:
     """The texts to speak, their changes, and the rejects. Raises ConfigError for options that do not go together, and
     DataError when there is nothing to speak."""
+    checked_language(options.language)
     if (options.data is None) == (options.language_model is None):
         both = "" if options.data is None else " Both are given: leave one out."
         raise ConfigError(f"Say whose texts are spoken: DATA, or a model that writes them with --language-model.{both}")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from stentor.audio.kaldi import KaldiFeatures
 from stentor.data.batch import Example
 from stentor.models.audio_llm.chat import ChatProcessor
-from stentor.models.audio_llm.processor import name_among
 from stentor.models.collate import SHORTEST, mask_features, pad_shortest
 
 if TYPE_CHECKING:
@@ -37,11 +36,17 @@ class FunAsrNano(ChatProcessor):
         adaptor = {"hidden_size": width, "intermediate_size": width // 4}
         settings["adaptor_config"] = {**adaptor, **(settings.get("adaptor_config") or {})}
 
+    def setup(self, config: Any) -> None:
+        from transformers.models.fun_asr_nano.processing_fun_asr_nano import LANGUAGE_CODE_TO_NAME
+
+        super().setup(config)
+        self.language_names = LANGUAGE_CODE_TO_NAME
+
     def conversation(self, language: str | None, context: str | None, translate: bool) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = [{"type": "audio"}]
         if context:
             content.append({"type": "text", "text": context})
-        if name := name_of(language):
+        if name := self.name_of(language):
             content.append({"type": "language", "language": name})
         return [{"role": "user", "content": content}]
 
@@ -68,11 +73,3 @@ class FunAsrNano(ChatProcessor):
         adaptor = pretrained.config.adaptor_config
         adaptor._attn_implementation = adaptor._attn_implementation or pretrained.config._attn_implementation
         return super().model_of(pretrained)
-
-
-def name_of(language: str | None) -> str | None:
-    """See `name_among`."""
-    from transformers.models.fun_asr_nano.processing_fun_asr_nano import LANGUAGE_CODE_TO_NAME
-
-    known = "only Chinese (zh), English (en) and Japanese (ja)"
-    return name_among(LANGUAGE_CODE_TO_NAME, language, f"Fun-ASR-Nano's prompt names no {{language!r}}, {known}.")

@@ -19,7 +19,6 @@ from stentor.audio.features import HOP, WhisperMel
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.chat import ChatProcessor
-from stentor.models.audio_llm.processor import name_among
 from stentor.models.collate import mask_features, num_samples
 
 if TYPE_CHECKING:
@@ -45,11 +44,14 @@ class Qwen3ASR(ChatProcessor):
     hints = frozenset({"context"})
 
     def setup(self, config: Any) -> None:
+        from transformers.models.qwen3_asr.processing_qwen3_asr import LANGUAGE_CODE_TO_NAME
+
         super().setup(config)
         self.mel = WhisperMel(self.hf.feature_extractor.feature_size, bare=True)
         self.eos_id, self.marker_id = self.hf.tokenizer.convert_tokens_to_ids([END, MARKER])
         self.window = config.audio_config.n_window_infer // PIECE * self._positions(PIECE)
-        self.naming = max(len(self._naming(name)) for name in [None, *languages().values()])
+        self.language_names = LANGUAGE_CODE_TO_NAME
+        self.naming = max(len(self._naming(name)) for name in [None, *self.language_names.values()])
 
     @classmethod
     def read(cls, name: str, config: dict[str, Any], **options: Any) -> Any:
@@ -90,13 +92,13 @@ class Qwen3ASR(ChatProcessor):
             )
 
     def request_options(self, language: str | None) -> dict[str, Any]:
-        return {"language": name_of(language)}
+        return {"language": self.name_of(language)}
 
     def prompt_of(self, example: Example, labels: bool) -> list[int]:
         return self.prompt(None if labels else example.language, num_samples(example), example.context)
 
     def answer(self, text: list[int], language: str | None) -> list[int]:
-        return [*self._naming(name_of(language)), *text, self.eos_id]
+        return [*self._naming(self.name_of(language)), *text, self.eos_id]
 
     def _naming(self, name: str | None) -> list[int]:
         return self._all_ids(f"language {name}{MARKER}")
@@ -104,7 +106,7 @@ class Qwen3ASR(ChatProcessor):
     def named_language(self, ids: Sequence[int]) -> str | None:
         """The code of the language that the model named before its text; None when it named none."""
         name = self.hf.tokenizer.decode(list(ids)).removesuffix(MARKER).removeprefix("language ").strip()
-        return next((code for code, known in languages().items() if known == name), None)
+        return next((code for code, known in self.language_names.items() if known == name), None)
 
     def positions(self, samples: int) -> int:
         return self._positions(max(samples, self.hf.feature_extractor.min_length) // HOP)
@@ -139,16 +141,3 @@ class Qwen3ASR(ChatProcessor):
             "input_features_mask": torch.tensor(frame_mask)[None],
             "cu_seqlens": torch.tensor(windows, dtype=torch.int32),
         }
-
-
-def languages() -> dict[str, str]:
-    """Codes of the languages that Qwen3-ASR was trained on, and the names that it knows them by."""
-    from transformers.models.qwen3_asr.processing_qwen3_asr import LANGUAGE_CODE_TO_NAME
-
-    return LANGUAGE_CODE_TO_NAME
-
-
-def name_of(language: str | None) -> str | None:
-    """See `name_among`."""
-    known = ", ".join(f"{code} ({name})" for code, name in sorted(languages().items()))
-    return name_among(languages(), language, f"Qwen3-ASR knows no language {{language!r}}: there is {known}.")

@@ -15,6 +15,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError, require
 from stentor.models.audio_llm.processor import AudioLLMProcessor, PromptParts
 from stentor.models.collate import mask_features
+from stentor.text.languages import find
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -156,18 +157,9 @@ class Voxtral(TekkenProcessor):
 def code(language: str | None) -> str | None:
     """The code of two letters (ISO 639-1) of a language named by code, locale (`en-US`) or English name; None when none
     is named. Raises DataError for a language without such a code: transcription requests name no other."""
-    import pycountry
-
-    name = (language or "").strip()
-    if not name:
-        return None
-    for spelling in (name, name.replace("_", "-").partition("-")[0]):
-        try:
-            # By code first: "en" is also the name of a language of Vietnam.
-            language_record = pycountry.languages.get(alpha_2=spelling.lower()) or pycountry.languages.lookup(spelling)
-            return str(language_record.alpha_2)
-        except (LookupError, AttributeError):  # not a language, or one without a code of two letters
-            continue
+    row = find(language or "")
+    if not (language or "").strip() or (row is not None and len(row.code) == 2):
+        return row and row.code
     raise DataError(
         f"Voxtral's prompt can name no language {language!r}: give a code of two letters (ISO 639-1) such as en or fr, "
         "or leave the language out to detect it."

@@ -14,6 +14,7 @@ from stentor.models.encoders.geometry import Geometry
 from stentor.models.text.spelling import Pieces
 from stentor.models.transducer.config import TransducerKind
 from stentor.models.transducer.processor import TransducerProcessor
+from stentor.text.languages import find, spellings
 
 BLANK = "<blank>"
 AUTO = "auto"
@@ -32,6 +33,7 @@ class PretrainedProcessor(TransducerProcessor):
         prompts = vars(hf).get("prompt_dictionary") or {}
         self.prompts = {name.lower(): i for name, i in prompts.items()}
         """Prompts of the languages that can be set, by code."""
+        self.known_languages = tuple({row.code for row in map(find, self.prompts) if row is not None})
 
     def features(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Log-mel [B, mels, T] of the model's own extractor, zero at padding, with lengths [B]."""
@@ -46,8 +48,7 @@ class PretrainedProcessor(TransducerProcessor):
         return batch
 
     def _prompt(self, language: str | None) -> int:
-        code = (language or AUTO).lower().replace("_", "-")
-        for name in (code, code.partition("-")[0]):
+        for name in spellings(language or AUTO):
             if name in self.prompts:
                 return self.prompts[name]
         raise DataError(f"The model does not know the language {language}: leave the language out to detect it.")

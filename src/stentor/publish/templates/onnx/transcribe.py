@@ -30,7 +30,7 @@ class Recognizer:
         self.limit, self.room, pause = self.facts["max_seconds"], trained.get("room"), trained.get("pause")
         room, longest = self.room or 0.0, min(LONGEST, self.limit or LONGEST, trained.get("longest") or LONGEST)
         self.longest = longest - 2 * room if longest > 4 * room else longest
-        self.silence = None if self.room is None or pause is None else max(room, min(pause, SILENCE))
+        self.silence = max(room, pause) if pause and (self.room is not None or pause > SILENCE) else None
 
     def transcribe(self, audio, language=None, context=None):
         """Segments {"start", "end", "text"} (seconds) of audio, float32 [samples] at 16 kHz."""
@@ -121,11 +121,11 @@ def windows(audio, longest, padding, silence):
     regions = np.minimum(spoken, len(audio)).tolist()
     gap, most = round((SILENCE if silence is None else silence) * RATE), int(longest * RATE)
     pauses = [(b - a, (a + b) // 2) for (_, a), (b, _) in pairwise(regions)]
-    if regions and len(audio) <= longest * RATE and padding is None and silence is None:
-        return [(0, len(audio))]
     pad, pieces = round((PADDING if padding is None else padding) * RATE), []
     starts = [r[0] for i, r in enumerate(regions) if i == 0 or pauses[i - 1][0] > gap]
     ends = [r[1] for i, r in enumerate(regions) if i == len(pauses) or pauses[i][0] > gap]
+    if len(starts) == 1 and len(audio) <= longest * RATE and padding is None and silence is None:
+        return [(0, len(audio))]
     middles = [0, *((a + b) // 2 for a, b in zip(ends, starts[1:])), len(audio)]
     for start, end, first, last in zip(starts, ends, middles, middles[1:]):
         start, end = max(first, start - pad), min(last, end + pad)

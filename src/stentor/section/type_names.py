@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types as bounds
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from stentor.config.schema_walk import is_open
-from stentor.section import Section, alternatives
+from stentor.section.schema_walk import is_open
+from stentor.section.section import alternatives
 
 _NAMES = {
     int: ("whole number", "a whole number", "whole numbers"),
@@ -94,7 +95,7 @@ def _phrases(kind: Any, limits: list[Any], plural: bool) -> list[str]:
     if origin is dict or kind is dict:
         value = describe(args[1], True) if args else "values"
         return [f"{'mappings' if plural else 'a mapping'} of names to {value}"]
-    if isinstance(kind, type) and issubclass(kind, Section):
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
         if is_open(kind):
             return ["sections with a `type`" if plural else "a section with a `type`"]
         return ["sections" if plural else "a section (keys with values)"]
@@ -115,7 +116,7 @@ def _cell(kind: Any, limits: list[Any]) -> list[str]:
         return [f"list of {describe(args[0], True)}"]
     if origin is dict or kind is dict:
         return [f"mapping of names to {describe(args[1], True) if args else 'values'}"]
-    if isinstance(kind, type) and issubclass(kind, Section):
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
         return ["section with a `type`" if is_open(kind) else "section"]
     return [str(kind)]
 

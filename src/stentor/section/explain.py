@@ -1,15 +1,20 @@
 """Explanations of pydantic's errors: the key, the expected type, the value, and suggestions."""
 
+import contextlib
 import difflib
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, get_args, get_origin
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from stentor.config.document import Key, Mistake, Node, dotted, scalar, split_key
-from stentor.config.schema_walk import (
+from stentor.errors import ConfigError
+from stentor.section.schema_walk import (
+    Key,
     at,
+    dotted,
     entries,
     entry,
     fields,
@@ -18,14 +23,19 @@ from stentor.config.schema_walk import (
     kinds_of,
     section_of,
     sections_in,
+    split_key,
     takes_list,
     takes_names,
 )
-from stentor.config.type_names import describe, either, show
-from stentor.section import Choice, ConfigConflict, Section, alternatives, converts
+from stentor.section.section import Choice, ConfigConflict, Section, alternatives, converts
+from stentor.section.type_names import describe, either, show
+
+M = TypeVar("M", bound=BaseModel)
 
 # Errors about types that carry no link to pydantic's pages; all others without one are our own sentences.
 _TYPES = ("conversion", "path_type")
+
+_NUMBER = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?")
 
 # Names that other toolkits use for what has another name here.
 _SYNONYMS = """
@@ -38,13 +48,21 @@ output_dir=output lora_r=rank lora_alpha=alpha r=rank
 _ELSEWHERE = dict(pair.split("=") for pair in _SYNONYMS.split())
 
 
-def explain(error: ValidationError, root: Node, schema: type[Section]) -> list[Mistake]:
-    """Return one mistake for each error."""
-    data = root.plain()
+class Explained(NamedTuple):
+    """A sentence about a wrong value, the path of the place to name, and its dotted key (empty for the whole)."""
+
+    path: tuple[Key, ...]
+    text: str
+    key: str
+
+
+def explain(error: ValidationError, data: Any, schema: type[BaseModel] | None = None) -> list[Explained]:
+    """Return a sentence for each error. `data`: the plain values that were read as a `schema`; without a schema the
+    sentences cannot name what is allowed."""
     plain: dict[tuple[Key, ...], list[dict[str, Any]]] = {}
     unions: dict[tuple[Key, ...], list[tuple[tuple[Key, ...], dict[str, Any]]]] = {}
-    for detail in error.errors(include_input=False):
-        path, union = _locate(detail, data)
+    for detail in error.errors():
+        path, union = (detail["loc"], None) if schema is None else _locate(detail, data)
         if union is None:
             plain.setdefault(path, []).append(dict(detail))
         else:
@@ -52,8 +70,40 @@ def explain(error: ValidationError, root: Node, schema: type[Section]) -> list[M
     for union, branches in unions.items():
         for path, detail in _best(branches, union, entry_at(data, union)):
             plain.setdefault(path, []).append(detail)
-    explainer = _Explainer(root, data, schema)
+    explainer = _Explainer(data, schema)
     return [explainer.mistake(path, detail) for path, details in plain.items() for detail in details]
+
+
+def sentences(error: ValidationError, data: Any = None, schema: type[BaseModel] | None = None) -> str:
+    """Return what is wrong with values that lie in no file, in sentences."""
+    texts = dict.fromkeys(explained.text.rstrip(".") for explained in explain(error, data, schema))
+    return " ".join(f"{text[:1].upper()}{text[1:]}." for text in texts)
+
+
+def validated(schema: type[M], data: dict[str, Any], about: str = "") -> M:
+    """Return values that lie in no file as a section. Raises ConfigError, whose sentences come after `about`."""
+    try:
+        return schema.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(about + sentences(error, data, schema)) from None
+
+
+def wrong_value(error: Exception) -> ConfigError | None:
+    """Return the sentences about wrong values of which no one said where they come from; None for another error."""
+    return ConfigError(f"{error.title.lower()}: {sentences(error)}") if isinstance(error, ValidationError) else None
+
+
+@contextlib.contextmanager
+def saved_in(file: Path) -> Iterator[None]:
+    """Explain why sections that were read from a saved file are invalid. Raises ConfigError for a ValidationError in
+    the block; a type that no loaded code has belongs to a plug-in."""
+    try:
+        yield
+    except ValidationError as error:
+        text = f"{file}: {wrong_value(error)}"
+        if any(problem["type"] == "unknown_type" for problem in error.errors()):
+            text += " If it belongs to a plug-in, give --plugin FILE.py; in Python, import that file first."
+        raise ConfigError(text) from error
 
 
 def entry_at(data: Any, path: Sequence[Key]) -> Any:
@@ -88,38 +138,40 @@ def _best(branches: list[tuple[tuple[Key, ...], dict[str, Any]]], union: tuple[K
 class _Explainer:
     """Errors of one config, whose `data` is a plain tree."""
 
-    def __init__(self, root: Node, data: Any, schema: type[Section]):
-        self.root, self.data, self.schema = root, data, schema
+    def __init__(self, data: Any, schema: Any):
+        self.data, self.schema = data, schema
 
-    def mistake(self, path: tuple[Key, ...], detail: dict[str, Any]) -> Mistake:
+    def mistake(self, path: tuple[Key, ...], detail: dict[str, Any]) -> Explained:
         kind, key = detail["type"], dotted(path)
-        place = self.root.at(path)
+        place = path
         if kind == "extra_forbidden":
             text = self.unknown(path)
         elif kind == "missing":
-            text = f"'{key}' is missing: it must be {describe(self.annotation(path))}"
+            text = f"'{key}' is missing" + (f": it must be {describe(self.annotation(path))}" if self.schema else "")
         elif kind == "no_type":
             text = f"'{key}' needs a `type`: {either(detail['ctx']['known'])}"
         elif kind == "unknown_type":
-            place = self.root.at((*path, "type"))
+            place = (*path, "type")
             name, known = detail["ctx"]["name"], detail["ctx"]["known"]
             where = f" for '{key}'" if key else ""
             text = f"unknown type '{name}'{where}{guess(name, known)}; known: {', '.join(known)}"
         elif kind in ("value_error", "assertion_error"):
             error = detail["ctx"]["error"]
             if isinstance(error, ConfigConflict):
-                path = (*path, *split_key(error.key))
-                place, key = self.root.at(path), dotted(path)
+                place = (*path, *split_key(error.key))
+                key = dotted(place)
             text = _about(key, str(error))
         elif "url" not in detail and kind not in _TYPES:
             text = _about(key, detail["msg"])
+        elif self.schema is None:
+            text = _about(key, f"cannot be {show(detail['input'])}")
         else:
-            path = self.culprit(path)
-            place, key = self.root.at(path), dotted(path)
-            value, annotation = entry_at(self.data, path), self.annotation(path)
+            place = self.culprit(path)
+            key = dotted(place)
+            value, annotation = entry_at(self.data, place), self.annotation(place)
             actual = _length(value) if isinstance(value, list) and takes_list(annotation) else show(value)
             text = f"'{key}' must be {describe(annotation)}, not {actual}{_mend(value, annotation)}"
-        return Mistake(place, text, key)
+        return Explained(place, text, key)
 
     def annotation(self, path: Sequence[Key]) -> Any:
         return at(self.schema, self.data, path)
@@ -140,11 +192,13 @@ class _Explainer:
 
     def unknown(self, path: tuple[Key, ...]) -> str:
         key, name = dotted(path), str(path[-1])
+        if self.schema is None:
+            return f"unknown key '{key}'"
         parent = path[:-1]
         annotation = self.annotation(parent) if parent else self.schema
         section = section_of(annotation, entry_at(self.data, parent))
         assert section is not None
-        siblings = list(fields(section)) + (["base"] if not parent else [])
+        siblings = list(fields(section)) + (["base"] if not parent and issubclass(section, Section) else [])
         message = f"unknown key '{key}'"
         if matches := difflib.get_close_matches(name, siblings, 1, 0.8):
             return f"{message} (did you mean '{matches[0]}'?)"
@@ -168,7 +222,7 @@ class _Explainer:
             return f"{message}: this section has no keys"
         return f"{message}; known here: {', '.join(siblings)}"
 
-    def other_kinds(self, parent: tuple[Key, ...], section: type[Section], name: str) -> list[str]:
+    def other_kinds(self, parent: tuple[Key, ...], section: type[Any], name: str) -> list[str]:
         """Other types of the same choice that have the key."""
         if not issubclass(section, Choice) or is_open(section):
             return []
@@ -189,7 +243,7 @@ class _Explainer:
     def chooses(self, steps: tuple[str, ...], kind: str) -> bool:
         return any(_kind(section) == kind for section in self.sections(self.schema, self.data, steps))
 
-    def sections(self, annotation: Any, data: Any, steps: tuple[str, ...]) -> Iterable[type[Section]]:
+    def sections(self, annotation: Any, data: Any, steps: tuple[str, ...]) -> Iterable[type[Any]]:
         if not steps:
             section = section_of(annotation, data)
             return [section] if section else []
@@ -201,7 +255,7 @@ class _Explainer:
         return [s for k in keys for s in self.sections(at(annotation, data, [k]), entry(data, k), steps[1:])]
 
 
-def _kind(section: type[Section]) -> str | None:
+def _kind(section: type[Any]) -> str | None:
     return section.model_fields["type"].default if "type" in section.model_fields else None
 
 
@@ -238,7 +292,7 @@ def _mend(value: Any, annotation: Any) -> str:
             return guess(value, [str(o) for o in options])
         if bool in kinds and value.lower() in ("yes", "on", "no", "off", "y", "n"):
             return f" (write {'true' if value.lower() in ('yes', 'on', 'y') else 'false'})"
-        if {int, float, bool} & set(kinds) and isinstance(scalar(value), (int, float)):
+        if {int, float, bool} & set(kinds) and _NUMBER.fullmatch(value):
             return " (without the quotes)"
         if any(get_origin(k) is list and get_args(k)[0] is str for k in kinds):
             return f" (write [{json.dumps(value)}])"

@@ -1,36 +1,39 @@
 """Schema walk: the keys of a section, the annotation at a dotted key, all keys with their kinds."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from stentor.config.document import Key
-from stentor.section import Choice, Section, alternatives
+from stentor.section.section import Choice, alternatives
+
+Key = str | int
 
 
-def fields(section: type[Section]) -> dict[str, FieldInfo]:
+def fields(section: type[Any]) -> dict[str, FieldInfo]:
     """The section's keys as written in a file."""
     return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
-def is_open(section: type[Section]) -> bool:
+def is_open(section: type[Any]) -> bool:
     """Whether `type:` picks the class of this section."""
     return issubclass(section, Choice) and Choice in section.__bases__
 
 
-def section_of(annotation: Any, value: Any = None) -> type[Section] | None:
+def section_of(annotation: Any, value: Any = None) -> type[Any] | None:
     """The section class that an annotation stands for; for a choice, the class that the value's `type` picks. A choice
     whose type is missing or unknown gives its base class."""
     for kind in alternatives(annotation):
-        if isinstance(kind, type) and issubclass(kind, Section):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
             return chosen(kind, value) if is_open(kind) else kind
     return None
 
 
-def chosen(base: type[Section], value: Any) -> type[Section]:
+def chosen(base: type[Any], value: Any) -> type[Any]:
     """The class of a choice that the value's `type` picks, or the base class."""
     assert issubclass(base, Choice)
     name = value if isinstance(value, str) else base.default_type
@@ -108,7 +111,7 @@ class Entry:
     path: tuple[str, ...]
     """`*` stands for an entry of a list, `NAME` for a name of one's own in a mapping."""
     field: FieldInfo
-    owner: type[Section]
+    owner: type[Any]
     kinds: tuple[tuple[tuple[str, ...], str], ...] = ()
     """For each choice on the way: its path and the type under which this key exists."""
 
@@ -118,7 +121,7 @@ class Entry:
 
 
 def entries(
-    schema: type[Section], path: tuple[str, ...] = (), kinds: Any = (), around: tuple[type[Section], ...] = ()
+    schema: type[Any], path: tuple[str, ...] = (), kinds: Any = (), around: tuple[type[Any], ...] = ()
 ) -> Iterator[Entry]:
     """Every key of a schema, with the keys of each kind of each choice; sections inside themselves are left out."""
     for key, field in fields(schema).items():
@@ -135,11 +138,11 @@ def entries(
                 yield from entries(section, inside, kinds, outer)
 
 
-def sections_in(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[Section]]]:
+def sections_in(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[Any]]]:
     """The sections inside an annotation, with the steps to them (`*` for lists, `NAME` for mappings)."""
     for kind in alternatives(annotation):
         origin, args = get_origin(kind), get_args(kind)
-        if isinstance(kind, type) and issubclass(kind, Section):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield (), kind
         elif origin in (list, tuple, set):
             for steps, section in sections_in(args[0]):
@@ -149,7 +152,21 @@ def sections_in(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[Section
                 yield ("NAME", *steps), section
 
 
-def kinds_of(base: type[Section]) -> dict[str, type[Section]]:
+def kinds_of(base: type[Any]) -> dict[str, type[Any]]:
     """The kinds of a choice by name, sorted."""
     assert issubclass(base, Choice)
     return dict(sorted(base.choices().items()))
+
+
+def dotted(path: Sequence[Key]) -> str:
+    """`data.train.0.path`; keys that hold a dot are quoted."""
+    return ".".join(f'"{k}"' if isinstance(k, str) and "." in k else str(k) for k in path)
+
+
+def split_key(text: str) -> list[Key]:
+    """The parts of a dotted key; numbers index lists, and `"a.b"` in double quotes is one part. Raises `ValueError`
+    with a sentence when a part is empty."""
+    parts = re.findall(r'"([^"]*)"|([^."]+)', text)
+    if not parts or re.sub(r'"[^"]*"|[^."]+', "x", text) != ".".join("x" * len(parts)):
+        raise ValueError(f"'{text}' is not a dotted key such as `optim.lr` or `data.train.0.path`")
+    return [int(bare) if bare.isdigit() else quoted or bare for quoted, bare in parts]

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from stentor.errors import DataError
 
@@ -146,7 +146,9 @@ def table_rows(name: str, text: str) -> ParsedEntries:
     if tabs:
         table = [(number, [_unquoted(cell) for cell in row]) for number, row in table]
     head = [cell.strip().lower() for cell in table[0][1]]
-    column = {field: next((head.index(n) for n in names if n in head), None) for field, names in _KEYS.items()}
+    column: dict[str, Any] = {
+        field: next((head.index(n) for n in names if n in head), None) for field, names in _KEYS.items()
+    }
     if column["text"] is None:
         widths = {len(row) for _, row in table}
         if widths not in ({1}, {2}):
@@ -300,7 +302,7 @@ def textgrid(name: str, text: str) -> ParsedEntries:
                 line = cell[0][0] if cell else tokens[-1][0]
                 yield f"{name}:{line}: interval {i + 1} of the tier {head[1][1]!s:.40} needs xmin, xmax and text."
                 return
-            start, end, label = (v for _, v in cell)
+            start, end, label = cast(tuple[float, float, str], tuple(v for _, v in cell))
             if label.strip() and label.strip().lower() not in _SILENCE:
                 intervals.append(TranscriptEntry(label, None, start, end, where=f"{name}:{cell[0][0]}"))
             index += 3
@@ -370,7 +372,19 @@ def table_texts(name: str, text: str) -> list[tuple[int, str]] | None:
     ending = name.rpartition(".")[2].lower()
     if ending not in ("csv", "tsv", "jsonl"):
         return None
-    rows = list(READERS[ending](name, text))
-    if problems := [m for m in rows if isinstance(m, str)]:
+    return [(int(e.where.rpartition(":")[2]), e.text) for e in _entries(name, text)]
+
+
+def _entries(name: str, text: str) -> list[TranscriptEntry]:
+    entries = list(READERS[name.rpartition(".")[2].lower()](name, text))
+    if problems := [m for m in entries if isinstance(m, str)]:
         raise DataError("\n".join(problems[:MOST_PROBLEMS]))
-    return [(int(e.where.rpartition(":")[2]), e.text) for e in rows if isinstance(e, TranscriptEntry)]
+    return [e for e in entries if isinstance(e, TranscriptEntry)]
+
+
+def text_lines(name: str, data: bytes) -> list[str]:
+    """The lines of a text file that are not empty, or the texts of subtitles and of a TextGrid. Raises DataError."""
+    text = decoded(name, data)
+    timed = name.lower().endswith((".srt", ".vtt", ".textgrid"))
+    lines = [entry.text for entry in _entries(name, text)] if timed else lines_of(text)
+    return [line for line in (" ".join(line.split()) for line in lines) if line]

@@ -317,3 +317,13 @@ SIDE = "diarize {diarizer} call.wav --out out --channel"
 @row("alphacep/vosk-api/issues/485", f"{SIDE} 0 && {SIDE} 1", files=("call.channel0.rttm", "call.channel1.rttm"))
 def speakers_of_both_sides_of_a_call(folder):
     wav(folder / "call.wav", np.stack([clip(), clip()], 1))
+
+
+@row("URUWorks/TeroSubtitler/issues/117", JSON % "a.wav --track 1", code=3, says=("a.wav", "1 audio track"))
+def a_track_of_a_file_that_has_one(folder):
+    wav(folder / "a.wav")
+
+
+@row("alphacep/vosk-api/issues/485", JSON % "a.wav --channel left", code=2, says=("--channel", "whole number", "left"))
+def a_channel_by_its_name(folder):
+    wav(folder / "a.wav")

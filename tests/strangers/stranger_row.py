@@ -80,7 +80,7 @@ def check(row: Row, code: int, out: str, err: str, folder: Path) -> None:
     everything = f"exit {code}\n{out}{err}"
     assert code == row.code, everything
     assert not [word for word in NEVER if word in out + err], everything
-    assert code == 0 or "stentor: " in err, everything
+    assert code == 0 or "stentor: " in err or "Error: " in err, everything
     for part in row.says:
         assert part in out + err, f"{part!r} is missing\n{everything}"
     if row.files is not None:

@@ -265,6 +265,7 @@ def opened(
         if damage and not selection.partial:
             raise cut_short(path, damage)
         for file in files:
+            _check_track(path, selection.track)
             if file.subtype.startswith("MPEG"):  # soundfile seeks after each read, and libmpg123 prints errors then
                 file.seekable = lambda: False
             if file.frames == UNKNOWN_FRAMES or (not known and installed("av")):
@@ -284,6 +285,12 @@ def opened(
             ),
             known,
         )
+
+
+def _check_track(path: Path, track: int | None) -> None:
+    """Raise AudioError for a track of a file that libsndfile reads, which has one."""
+    if track:
+        raise AudioError(f"{path} has no audio track {track}. It has 1 audio track: 0.", "no_track")
 
 
 def _ends(file: Any, raw: Any) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic import ValidationError
 
 from stentor.cli.typer_options import add_verb
 from stentor.engine.signals import stop_at_once
@@ -72,8 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     except typer.Abort:
         return 130
     except CLICK_ERROR as error:
-        error.show(text := io.StringIO())
-        print(without_secrets(text.getvalue()), end="", file=sys.stderr)
+        print(without_secrets(_usage(error)), end="", file=sys.stderr)
         return 2
     except StentorError as error:
         print(f"stentor: {without_secrets(str(error))}", file=sys.stderr)
@@ -106,6 +106,18 @@ def main(argv: list[str] | None = None) -> int:
                 file=sys.stderr,
             )
         return 1 if mistake is None else mistake.exit_code
+
+
+def _usage(error: Any) -> str:
+    """Message about wrong arguments. Typer checks values with pydantic, whose words are replaced."""
+    if isinstance(error.__cause__, ValidationError):
+        detail = error.__cause__.errors()[0]
+        bounds = {"ge": "at least", "le": "at most", "gt": "above", "lt": "below"}
+        bound = [f"{bounds[key]} {limit:g}" for key, limit in detail.get("ctx", {}).items() if key in bounds]
+        kind = {"int": "a whole number", "float": "a number"}.get(detail["type"].split("_")[0], "another value")
+        error.message = f"it must be {(bound or [kind])[0]}, not {detail['input']!r}."
+    error.show(text := io.StringIO())
+    return text.getvalue()
 
 
 def _reason(error: OSError) -> str:

@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stentor.audio.channels import to_mono
 from stentor.audio.ffmpeg import Track, cut_short, open_av
-from stentor.audio.links import Spliced, behind, check_complete, layout
+from stentor.audio.links import Layout, Spliced, behind, check_complete, layout
 from stentor.audio.selection import WHOLE, Selection
 from stentor.errors import AudioError, installed
 
@@ -231,60 +231,68 @@ def reason(error: Any) -> str:
     return error.error_string.strip().removeprefix("Error : ").rstrip(".")
 
 
-@contextlib.contextmanager
-def opened(
-    path: Path, selection: Selection, end: float | None = None
-) -> Iterator[tuple[list[Any], tuple[str, ...], bool | None]]:
-    """The links of a file as libsndfile opens them, for reading to `end` (seconds; None: all), and notes. No links:
-    FFmpeg is to read it, and whether its header says truly how long it is (None: it does not say). Raises `AudioError`
-    for a file that neither reads."""
-    import soundfile
+class Opened(NamedTuple):
+    """A file that was opened."""
 
+    files: list[Any]
+    """Its links, as libsndfile opens them. None: FFmpeg is to read it."""
+    notes: tuple[str, ...]
+    known: bool | None
+    """Whether its header says truly how long it is; None: it does not say."""
+
+
+@contextlib.contextmanager
+def opened(path: Path, selection: Selection, end: float | None = None) -> Iterator[Opened]:
+    """A file for reading to `end` (seconds; None: all). Raises `AudioError` for one that no reader knows, that is
+    damaged, or that lacks the track."""
     with contextlib.ExitStack() as stack:
         raw = stack.enter_context(path.open("rb", buffering=0))
-        plan, files = layout(raw, path), list[Any]()
-        damage, known = plan.damage, plan.known
-        raw.seek(0)
-        head = raw.read(4)
-        raw.seek(0)
+        plan = layout(raw, path)
+        files, damage, known = list[Any](), plan.damage, plan.known
         if not plan.ffmpeg or not installed("av"):
-            # Others by their name, of which soundfile demands a rate for `.raw`.
-            by_contents = head in (b"RIFF", b"fLaC", b"OggS") or path.suffix.lower() == ".raw"
-            plain: Any = os.dup(raw.fileno()) if by_contents and not plan.links else str(path)
-            try:
-                for source in (*(Spliced(path, link) for link in plan.links), *([] if plan.links else [plain])):
-                    files.append(stack.enter_context(soundfile.SoundFile(source)))
-                damage = damage or check_complete(files[0], path)
-                if files[0].format == "FLAC" and files[0].frames < UNKNOWN_FRAMES:
-                    known = (end is not None and end * files[0].samplerate < files[0].frames) or _ends(files[0], raw)
-            except soundfile.LibsndfileError as error:
-                own = head in (b"RIFF", b"caff", b"FORM", b".snd") and not selection.partial
-                if error.code not in _FOREIGN and (own or not installed("av")):
-                    raise AudioError(f"{path} cannot be read: {reason(error)}.", "unreadable") from None
-                files = []
+            files = _sound_files(path, raw, plan, selection, stack)
+        if files:
+            damage = damage or check_complete(files[0], path)
+            if files[0].format == "FLAC" and files[0].frames < UNKNOWN_FRAMES:
+                known = (end is not None and end * files[0].samplerate < files[0].frames) or _ends(files[0], raw)
         if damage and not selection.partial:
             raise cut_short(path, damage)
-        for file in files:
+        if any(file.frames == UNKNOWN_FRAMES for file in files) or (not known and installed("av")):
+            files = []
+        if files:
             _check_track(path, selection.track)
-            if file.subtype.startswith("MPEG"):  # soundfile seeks after each read, and libmpg123 prints errors then
-                file.seekable = lambda: False
-            if file.frames == UNKNOWN_FRAMES or (not known and installed("av")):
-                files = []
-        if not files and not installed("av"):
+        elif not installed("av"):
             raise AudioError(
                 f"{path} is in a format that libsndfile does not read; if it is m4a, aac, webm or the like, "
                 "`pip install 'stentor[av]'`.",
                 "unreadable",
             )
-        yield (
-            files,
-            (
-                *plan.notes,
-                *(behind(files[0], os.fstat(raw.fileno()).st_size) if len(files) == 1 else ()),
-                *([f"it is cut short: {damage}"] if damage else []),
-            ),
-            known,
-        )
+        more = behind(files[0], os.fstat(raw.fileno()).st_size) if len(files) == 1 else ()
+        yield Opened(files, (*plan.notes, *more, *([f"it is cut short: {damage}"] if damage else [])), known)
+
+
+def _sound_files(path: Path, raw: Any, plan: Layout, selection: Selection, stack: contextlib.ExitStack) -> list[Any]:
+    """The links of a file as libsndfile opens them; none for one that FFmpeg may read. Raises `AudioError`."""
+    import soundfile
+
+    raw.seek(0)
+    head = raw.read(4)
+    raw.seek(0)
+    # Others by their name, of which soundfile demands a rate for `.raw`.
+    by_contents = head in (b"RIFF", b"fLaC", b"OggS") or path.suffix.lower() == ".raw"
+    sources: list[Any] = [Spliced(path, link) for link in plan.links]
+    try:
+        sources = sources or [os.dup(raw.fileno()) if by_contents else str(path)]
+        files = [stack.enter_context(soundfile.SoundFile(source)) for source in sources]
+    except soundfile.LibsndfileError as error:
+        own = head in (b"RIFF", b"caff", b"FORM", b".snd") and not selection.partial
+        if error.code not in _FOREIGN and (own or not installed("av")):
+            raise AudioError(f"{path} cannot be read: {reason(error)}.", "unreadable") from None
+        return []
+    for file in files:
+        if file.subtype.startswith("MPEG"):  # soundfile seeks after each read, and libmpg123 prints errors then
+            file.seekable = lambda: False
+    return files
 
 
 def _check_track(path: Path, track: int | None) -> None:
@@ -295,12 +303,18 @@ def _check_track(path: Path, track: int | None) -> None:
 
 def _ends(file: Any, raw: Any) -> bool:
     """Whether a FLAC ends where its header says: libFLAC finds the last sample, and reads the file to its end."""
-    if file.frames:
+    import soundfile
+
+    if not file.frames:
+        return True
+    try:
         file.seek(file.frames - 1)
         file.read(1)
         here = raw.tell()
         file.seek(0)
-    return not file.frames or here == os.fstat(raw.fileno()).st_size
+    except soundfile.LibsndfileError:
+        return False
+    return bool(here == os.fstat(raw.fileno()).st_size)
 
 
 def _probe_av(path: Path, selection: Selection, notes: tuple[str, ...], known: bool | None) -> AudioInfo:

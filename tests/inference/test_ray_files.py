@@ -20,6 +20,12 @@ def files(corpus, tmp_path):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def no_lines_of_progress(monkeypatch):
+    """They come by the clock, and a cluster takes its time to start."""
+    monkeypatch.setattr("stentor.pipeline.progress.EVERY", float("inf"))
+
+
 def outputs(folder):
     return {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
 

@@ -285,8 +285,8 @@ def _sound_files(path: Path, raw: Any, plan: Layout, selection: Selection, stack
         sources = sources or [os.dup(raw.fileno()) if by_contents else str(path)]
         files = [stack.enter_context(soundfile.SoundFile(source)) for source in sources]
     except soundfile.LibsndfileError as error:
-        own = head in (b"RIFF", b"caff", b"FORM", b".snd") and not selection.partial
-        if error.code not in _FOREIGN and (own or not installed("av")):
+        refused = head in (b"RIFF", b"caff", b"FORM", b".snd") and not selection.partial
+        if error.code not in _FOREIGN and (refused or not installed("av")):
             raise AudioError(f"{path} cannot be read: {reason(error)}.", "unreadable") from None
         return []
     for file in files:

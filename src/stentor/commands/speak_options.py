@@ -16,33 +16,42 @@ TEXT, PIPE, LINES, VOICE = "one TEXT", "a pipe (--out -)", "the lines of --from"
 class SpeakOptions(SpeechOptions, SpeakerOptions):
     """Synthesise a text, in the model's voice or a cloned one, and write it as audio."""
 
-    model: str = Argument("Run folder, export folder or Hub id.")
-    text: str | None = Argument("Text to speak, of any length; `-` reads it from standard input.", None)
+    model: str = Argument("Run folder, export folder or Hub id.", model=True)
+    text: str | None = Argument("Text to speak, of any length; `-` reads it from standard input.", None, neutral=True)
     out: str | None = Option(
         "Output file: .wav, .flac or .ogg; `-` is standard output. With --from: a folder.", output=True, ways=(SPOKEN,)
     )
     stream: bool = Flag("Write the first words early: short pieces first, each as it is made.", ways=(TEXT,))
-    save_voice: str | None = Option("Save the voice of the reference (or of --voice) under this name, for --voice.")
+    save_voice: str | None = Option(
+        "Save the voice of the reference (or of --voice) under this name, for --voice.", neutral=True
+    )
     raw: bool = Flag("Do not trim, fade or normalise the audio.", ways=(SPOKEN,))
     from_: str | None = Option(
-        "JSONL file with `text` and optional `id`, `voice`, `reference`, `instruct` ... in each line.", flags="--from"
+        "JSONL file with `text` and optional `id`, `voice`, `reference`, `instruct` ... in each line.",
+        flags="--from",
+        neutral=True,
     )
     processes: int | None = Option(
         "With --from: number of processes, each on one GPU (1; with --ray what the cluster offers).",
         min=1,
         ways=(LINES,),
+        neutral=True,
     )
-    ray: str | None = Option(RAY, ways=(LINES,))
+    ray: str | None = Option(RAY, ways=(LINES,), neutral=True)
     gpus_per_worker: float | None = Option(
-        "With --ray: GPUs of each worker, such as 0.25. Default: 1 with GPUs, 0 without.", min=0.0, needs="ray"
+        "With --ray: GPUs of each worker, such as 0.25. Default: 1 with GPUs, 0 without.",
+        min=0.0,
+        needs="ray",
+        neutral=True,
     )
     format: str = Option(
         "With --from: wav, flac or ogg; for standard output: wav, or pcm (raw 16-bit samples).",
         "wav",
         ways=(PIPE, LINES),
+        neutral=True,
     )
-    force: bool = Flag("Overwrite existing files; with --from: speak them again.")
-    device: str = Option(DEVICE, "auto")
+    force: bool = Flag("Overwrite existing files; with --from: speak them again.", neutral=True)
+    device: str = Option(DEVICE, "auto", neutral=True)
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
 
 

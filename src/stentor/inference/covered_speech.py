@@ -34,8 +34,10 @@ def with_pieces(
             again.append((i, replace(example, audio=audio, extra={**example.extra, "window": part})))
     answered = with_pieces([piece for _, piece in again], decode, rate) if again else []
     for i in {i for i, _ in again}:
-        own = [(piece.extra["window"], output) for (j, piece), output in zip(again, answered, strict=True) if j == i]
-        pieces = [pair for window, output in own for pair in output.get("pieces", [(window, output)])]
+        answered_parts = [
+            (piece.extra["window"], output) for (j, piece), output in zip(again, answered, strict=True) if j == i
+        ]
+        pieces = [pair for window, output in answered_parts for pair in output.get("pieces", [(window, output)])]
         if sum(_bytes(output) for _, output in pieces) > GAIN * _bytes(outputs[i]):
             outputs[i] = {**outputs[i], "pieces": pieces}
     return outputs
@@ -65,9 +67,7 @@ def answers(
 def note_on(windows: Sequence[Window], outputs: Mapping[int, dict[str, Any]], rate: int) -> list[str]:
     """Return a sentence about the windows that were decoded again in pieces; empty without any."""
     times = [f"{window.start / rate:.1f} s" for i, window in enumerate(windows) if "pieces" in outputs[i]]
-    text = (
-        f"The text of {len(times)} of {len(windows)} windows left out speech between pauses, so it was replaced by that"
-    )
+    text = f"The text of {len(times)} of {len(windows)} windows left out speech between pauses. It was replaced by that"
     return [f"{text} of their pieces (windows from {', '.join(times)})."] if times else []
 
 

@@ -30,6 +30,10 @@ class Declaration:
     """Whether it is an output file or folder; one in remote storage is uploaded at the end."""
     local: bool = False
     """Whether it must be a local file; one in remote storage is copied into the cache first."""
+    neutral: bool = False
+    """Whether it does not change what is in an output, like `output`: inputs, which are recorded apart, and workers."""
+    model: bool = False
+    """Whether it names a model."""
     needs: str | None = None
     """Name of the option that this one requires."""
     ways: tuple[str, ...] = ()

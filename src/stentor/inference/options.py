@@ -56,7 +56,7 @@ class DecodingOptions:
         "Lowest sampling temperature (default 0: the most probable text).", read_as=float | None, min=0.0, **DECODING
     )
     """Replaces the lowest of the task's `checks.temperatures`; a list replaces all of them."""
-    batch_seconds: float = Option("Seconds of audio per batch.", 120.0, min=1.0, **DECODING)
+    batch_seconds: float = Option("Seconds of audio per batch.", 120.0, min=1.0, **DECODING, neutral=True)
     vad: str = Option(VAD, "energy", panel="Finding speech")
     vad_threshold: float | None = Option(
         "Threshold: dB above the noise floor (energy, default 6) or a probability (silero, default 0.5).",
@@ -137,7 +137,9 @@ class SpeechOptions:
 class SpeakerOptions:
     """Options that apply to all texts that a model speaks."""
 
-    recognizer: str | None = Option("Model that transcribes the reference if no transcript is given.", local=True)
+    recognizer: str | None = Option(
+        "Model that transcribes the reference if no transcript is given.", local=True, model=True
+    )
     steps: int | None = Option("Number of unmasking steps; fewer are faster.", min=1, ways=(SPOKEN,))
     guidance: float | None = Option(
         "Guidance scale: higher follows text and voice more closely; 0 halves the work.", min=0.0, ways=(SPOKEN,)

@@ -46,9 +46,9 @@ def join_windows(
         if right.start >= left.end:
             continue
         shared = (right.start / rate, left.end / rate)
-        heard = [bool(words[k]) and not left_out[k] for k in (i, i + 1)]
-        change = shared[heard[0]]
-        if all(heard):
+        have_text = [bool(words[k]) and not left_out[k] for k in (i, i + 1)]
+        change = shared[have_text[0]]
+        if all(have_text):
             timed = all("start" in outputs[k]["words"][0] for k in (i, i + 1) if outputs[k]["words"])
             near = NEAR if timed else shared[1] - shared[0]
             ends[i], begins[i + 1], matched = find_seam(words[i], words[i + 1], shared, near)

@@ -22,8 +22,8 @@ WORKERS = "Number of workers, with --ray. Default: as many as fit on the cluster
 class Cluster:
     """Options of the executor: processes of this machine, or a Ray cluster."""
 
-    jobs: int | None = Option(JOBS, min=1)
-    ray: str | None = Option(RAY)
+    jobs: int | None = Option(JOBS, min=1, neutral=True)
+    ray: str | None = Option(RAY, neutral=True)
     plugin: list[Path] = Option("Python file with classes that extend Stentor. May be repeated.", [], local=True)
 
 
@@ -35,6 +35,7 @@ class GpuCluster(Cluster):
         "GPUs per worker, with --ray, such as 0.25. Default: 1 if the cluster has GPUs, otherwise 0.",
         min=0.0,
         needs="ray",
+        neutral=True,
     )
 
 
@@ -42,14 +43,14 @@ class GpuCluster(Cluster):
 class Workers(GpuCluster):
     """Options of the executor with a choice of the device."""
 
-    device: str = Option(DEVICE, "auto")
+    device: str = Option(DEVICE, "auto", neutral=True)
 
 
 @dataclass(kw_only=True)
 class FileWorkers(Workers):
     """Options of the executor for work with several processes only on a cluster."""
 
-    jobs: int | None = Option(WORKERS, min=1, needs="ray")
+    jobs: int | None = Option(WORKERS, min=1, needs="ray", neutral=True)
     plugin: list[Path] = Option(MODEL_PLUGINS, [], local=True)
 
 
@@ -70,11 +71,14 @@ class Reading:
 class AudioFiles(Reading, FileWorkers):
     """Model, audio files and output folder of a command."""
 
-    model: str = Argument("Run folder, export folder or Hub id.")
+    model: str = Argument("Run folder, export folder or Hub id.", model=True)
     audio: list[str] = Argument(
         "Audio files of any length, folders, patterns in quotes ('talks/**/*.mp3'), URLs (s3://, gs://, hf://, "
-        "https://), or - for standard input."
+        "https://), or - for standard input.",
+        neutral=True,
     )
     out: str | None = Option("Output folder, created if needed. Default: standard output.", output=True)
-    skip_existing: bool = Flag("Skip files that have their outputs of the same options in --out.", ways=(FILES,))
-    force: bool = Flag(FORCE, ways=(FILES,))
+    skip_existing: bool = Flag(
+        "Skip files that have their outputs of the same options in --out.", ways=(FILES,), neutral=True
+    )
+    force: bool = Flag(FORCE, ways=(FILES,), neutral=True)

@@ -9,7 +9,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import sys
 import tempfile
 from collections import Counter
@@ -24,10 +23,6 @@ from stentor.inference.declarations import given
 from stentor.inference.load import find_export
 
 RECORD = ".stentor-outputs.jsonl"
-NEUTRAL = re.compile(
-    "audio|text|from_|out|format|skip_existing|force|save_voice|device|processes|jobs|ray|gpus_per_worker|batch_seconds"
-)
-"""Options that do not change what is in a file."""
 OTHERS = "it was not made by this command, or was edited"
 
 
@@ -75,9 +70,9 @@ class Outputs:
 
     def __init__(self, folder: str | Path, command: str, options: Any, facts: Mapping[str, Mapping[str, Any]]):
         self.folder, self.facts, values = make_folder(folder), facts, vars(options)
-        names = [option.name for option, _ in given(options) if not NEUTRAL.fullmatch(option.name)]
-        models = ("model", "diarizer", "recognizer")
-        self.settings = {"command": command, **{name: identity(values[name], name in models) for name in names}}
+        effective = [(field.name, declared) for field, declared in given(options) if not declared.neutral]
+        chosen = {name: identity(values[name], declared.model) for name, declared in effective if not declared.output}
+        self.settings = {"command": command, **chosen}
         self.force, parts = values["force"], {name: values.get(name) for name in ("channel", "track")}
         self.part = "".join(f".{name}{value}" for name, value in parts.items() if value is not None)
         """Name of the part of a recording, before the suffix."""
@@ -147,18 +142,16 @@ class Outputs:
         """Write the outputs of a name, by suffix, but for those that stay. Returns a message if one cannot be written.
         Raises OSError if the disk is full."""
         data = {self.file(name, s): c.encode() if isinstance(c, str) else c for s, c in contents.items()}
+        data = {file: content for file, content in data.items() if file not in self.kept}
         # The temporary name is short: the name of an output may be as long as names can be.
         path = part = self.folder / f".{os.getpid()}.part"
         try:
-            self.note(
-                {file: digest(content) for file, content in data.items() if file not in self.kept}, self.facts[name]
-            )
+            self.note({file: digest(content) for file, content in data.items()}, self.facts[name])
             for file, content in data.items():
                 path = self.folder / file
-                if file not in self.kept:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    part.write_bytes(content)
-                    part.replace(path)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part.write_bytes(content)
+                part.replace(path)
         except OSError as error:
             part.unlink(missing_ok=True)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):

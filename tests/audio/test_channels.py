@@ -57,7 +57,7 @@ def test_real_stereo_files(shared_data):
         assert audio.shape[1] == 2
         for channel in (0, 1):
             one = read(folder / name, rate, check_silence=False, selection=Selection(channel))
-            np.testing.assert_allclose(one, audio[:, channel], atol=1e-6)
+            np.testing.assert_allclose(one, audio[:, channel], atol=1e-5)  # two decoders of MP3 round differently
 
 
 @pytest.mark.long

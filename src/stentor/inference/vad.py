@@ -23,6 +23,10 @@ from stentor.errors import ConfigError, require
 
 APART = 0.5
 """Seconds of silence between two stretches of speech of a window."""
+CERTAIN = 9.0
+"""Decibels between speech and a pause from which on the pause is taken for silence. Measured with real speech in white,
+pink and brown noise: at least 9 where the noise is 10 dB under the speech and nothing is missed, under 9 where it is as
+loud as the speech and up to 6 s of it are missed."""
 SPOKEN = 8
 """Minimum number of frames of speech before an end of speech."""
 
@@ -229,15 +233,16 @@ def cut(
     longer than `longest` is cut in the middle of a pause (at least `pause` seconds), the longest one in the second half
     of the window; speech without one is cut at its quietest point there, and its two windows share about `overlap`
     seconds of audio. A recording that is no longer than `longest` and holds no such silence between its speech is one
-    window, as it is, unless `padding`, `shortest` or a `silence` within its length is given.
+    window, as it is; so is one that short whose noise is too loud to tell silence from speech. Both are cut if
+    `padding`, `shortest` or a `silence` within their length is given.
     """
     hop, samples = activity.hop, activity.samples
     if not activity.speech.any():
         return []
     regions = [(int(a) * hop, min(int(b) * hop, samples)) for a, b in runs(activity.speech)]
     groups = list(_runs(regions, round((LONG_PAUSE if silence is None else silence) * rate)))
-    as_it_is = padding is None and (silence is None or silence * rate >= samples) and not shortest and len(groups) == 1
-    if samples <= longest * rate and as_it_is:
+    as_it_is = padding is None and (silence is None or silence * rate >= samples) and not shortest
+    if samples <= longest * rate and as_it_is and (len(groups) == 1 or not _certain(activity, groups)):
         return [Window(0, samples, regions[0][0], regions[-1][1], _stretches(regions, rate))]
     pad, most = round((0.15 if padding is None else padding) * rate), int(longest * rate)
     middles = [0, *((a[-1][1] + b[0][0]) // 2 for a, b in pairwise(groups)), samples]
@@ -255,6 +260,13 @@ def cut(
             if alone:
                 windows.append(Window(a, b, alone[0][0], alone[-1][1], _stretches(inside, rate)))
     return windows
+
+
+def _certain(activity: Activity, groups: list[list[tuple[int, int]]]) -> bool:
+    """Whether all pauses between the groups of regions are `CERTAIN` dB under the speech."""
+    loudness, hop = np.median(activity.levels[activity.speech]), activity.hop
+    pauses = [activity.levels[a[-1][1] // hop : b[0][0] // hop] for a, b in pairwise(groups)]
+    return all(loudness - np.median(pause) >= CERTAIN for pause in pauses)
 
 
 def _stretches(regions: list[tuple[int, int]], rate: int) -> tuple[tuple[int, int], ...]:

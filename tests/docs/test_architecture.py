@@ -196,7 +196,7 @@ LIMITS: dict[str, tuple[Callable[[], Sized], int, int]] = {
     "private names of other packages": (private_names, 2, 0),
     "modules of benchmarks": (lambda: list((ROOT / "benchmarks").glob("[!_]*.py")), 12, 12),
     "lines of benchmarks": (lambda: lines_in("benchmarks"), 5500, 3000),
-    "lines of src": (lambda: lines_in("src"), 94880, 84500),
+    "lines of src": (lambda: lines_in("src"), 94900, 84500),
     "lines of tests": (lambda: lines_in("tests"), 72440, 61500),
 }
 """What is counted, the number that it may not exceed, and the one that it is to come down to."""

@@ -328,6 +328,25 @@ def test_requirements_are_pinned_and_can_be_installed(models, tmp_path):
     assert "--" not in gpu
 
 
+def test_every_package_that_a_module_imports_at_its_top_is_required():
+    """Of the rooms that a demo uses; what a function imports is an option."""
+    modules = [
+        p
+        for room in ("audio", "data", "text", "inference", "report", "section")
+        for p in (PACKAGE / room).rglob("*.py")
+    ]
+    imports = [node for p in modules for node in ast.parse(p.read_text()).body]
+    names = {a.name for n in imports if isinstance(n, ast.Import) for a in n.names}
+    names |= {n.module or "" for n in imports if isinstance(n, ast.ImportFrom)}
+    owners = metadata.packages_distributions()
+    needed = {owners[top][0].lower() for name in names if (top := name.partition(".")[0]) in owners} - {
+        "stentor",
+        "pydantic_core",
+    }
+    assert len(needed) > 4
+    assert needed <= {p.partition("[")[0].replace("_", "-") for p in space.PACKAGES}
+
+
 def test_what_a_family_needs_is_required(monkeypatch):
     assert "mistral-common" not in space.requirements("whisper", "cpu-basic")
     monkeypatch.setitem(space.OF_FAMILY, "voxtral", ("packaging[nothing]",))

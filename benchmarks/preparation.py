@@ -538,8 +538,7 @@ def _made_up(data: Path, model: Path, clips: Rows) -> Iterator[Row]:
     from stentor.inference.segments.base import Segment
     from stentor.inference.segments.hallucinations import HallucinationsStage
     from stentor.inference.segments.transcribe import TranscribeStage
-    from stentor.metrics.wer import rate, word_errors
-    from stentor.text.normalize import normalize
+    from stentor.metrics.wer import rate, text_errors
 
     stage, recogniser = HallucinationsStage(), TranscribeStage(model=str(model))
     recogniser.setup("cpu")
@@ -566,7 +565,7 @@ def _made_up(data: Path, model: Path, clips: Rows) -> Iterator[Row]:
         pairs = [(check(a, t)[0], True) for a, t in zip(audio, broken)]
         pairs += [(check(a, t)[0], False) for a, t in zip(audio, texts)]
         yield _score("hallucinations", f"LibriSpeech with {name} as text, against its own", pairs)
-    wers = [rate(word_errors([(normalize(t), normalize(answer))])) for t, (_, answer) in zip(texts, answers)]
+    wers = [rate(text_errors(t, answer, "en")) for t, (_, answer) in zip(texts, answers)]
     print(f"  (word error rate of that recogniser on these clips: mean {np.mean(wers):.1%})")
 
 

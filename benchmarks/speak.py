@@ -25,7 +25,7 @@ from stentor.audio.synth import say
 from stentor.audio.writer import open_writer
 from stentor.inference.speak.postprocess import loudness
 from stentor.inference.speak.utterance import Utterance
-from stentor.metrics.wer import word_errors
+from stentor.metrics.wer import count_errors
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.codecs.base import Codec
 from stentor.models.omnivoice.generate import Prompt, generate
@@ -146,7 +146,7 @@ def _error_rate(recognizer: str, text: str, recordings: Iterable[Path | np.ndarr
     model = stentor.load(recognizer, "cpu")
     answer = " ".join(transcript.text for transcript in model.transcribe_many(recordings, 16_000))
     words = text.replace(".", " ").split()
-    errors = int(word_errors([(" ".join(words), answer.lower())])[:, :3].sum())
+    errors = int(count_errors([(words, answer.lower().split())])[:, :3].sum())
     return f"{100 * errors / len(words):.2f} % ({errors}/{len(words)})"
 
 

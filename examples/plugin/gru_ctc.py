@@ -125,15 +125,22 @@ class GruCtcProcessor(Processor):
         """Output frames of an item."""
         return frames_after(max(round(seconds * self.sample_rate), SHORTEST) // 160)
 
+    def refusal(self, example: Example, labels: bool) -> tuple[str, str] | None:
+        """Return why an example cannot be in a batch. Records are asked for before training, too, with silence as their
+        audio, and those with a reason are dropped and counted: say what to do."""
+        needed = ctc_frames(self.alphabet.encode(example.text or "")) if labels else 0
+        frames = frames_after(max(len(example.audio), SHORTEST) // 160)
+        if not labels or 0 < needed <= frames:
+            return super().refusal(example, labels)
+        return "text_too_long", f"{example.id}: its text needs {needed} frames of {frames}: leave it out."
+
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """`features` [B, mels, T] and `lengths` [B]; with `labels` also `targets` (all clips' classes end to end) and
-        `target_lengths` [B]. Clips too short to spell their transcript are left out of training, and listed."""
+        `target_lengths` [B]. What `refusal` names is left out of training, and listed."""
+        reasons = [self.refusal(e, labels) for e in examples]
+        dropped = [(e.id, *reason) for e, reason in zip(examples, reasons) if reason]
+        examples = [e for e, reason in zip(examples, reasons) if not reason]
         classes = [self.alphabet.encode(e.text or "") if labels else [] for e in examples]
-        frames = [frames_after(max(len(e.audio), SHORTEST) // 160) for e in examples]
-        fits = [not labels or 0 < ctc_frames(c) <= n for c, n in zip(classes, frames)]
-        dropped = [(e.id, "text_too_long", f"{e.id}: {e.text}") for e, ok in zip(examples, fits) if not ok]
-        examples = [e for e, ok in zip(examples, fits) if ok]
-        classes = [c for c, ok in zip(classes, fits) if ok]
         if not examples:
             return Batch({}, {}, [], dropped=dropped)
         audio = [torch.as_tensor(e.audio) for e in examples]

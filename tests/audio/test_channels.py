@@ -156,11 +156,12 @@ def test_channels_of_embedded_audio_and_of_lhotse(call, tmp_path):
 
 
 def test_both_sides_joined_keep_their_channels(call):
-    from stentor.data.jsonl import read_cuts
+    from stentor.data.layouts.cuts import read_cuts
+    from stentor.data.layouts.recognise import recognise
 
     manifest = call.with_name("two.jsonl")
     manifest.write_text(records({"audio_path": "call.wav", "text": "a", "channel": c, "duration": 2.0} for c in (0, 1)))
-    first, second = read_cuts(manifest)
+    first, second = read_cuts(recognise(manifest))
     joined = first.append(second)
     expected = np.concatenate([sides()[:, 0], sides()[:, 1]])
     np.testing.assert_allclose(load_audio(joined), expected, atol=1e-7)

@@ -34,6 +34,7 @@ class FakeTrainer:
         self.logged: list[dict[str, Any]] = []
         self.stopped: str | None = None
         self.restored = 0
+        self.progress = SimpleNamespace(best=[])
 
     def say(self, line: str) -> None:
         self.messages.append(line)

@@ -2,9 +2,12 @@
 
 import json
 import re
+from unittest.mock import Mock
 
 import pytest
 
+from stentor.config import checks
+from stentor.models.pretrained.load import NotAtHand
 from tiny_configs import WAVE
 
 STREAM = "data.train=[{type: hub, name: someone/speech, split: train, stream: true}]"
@@ -48,6 +51,13 @@ def test_each_verb_finds_it(verbs, tiny, what):
     text = verbs(tiny(), *overrides)
     assert message in text, text
     assert text.count("\n") == (2 if "task=words" in overrides else 1)  # for which there is no alignment module
+
+
+@pytest.mark.parametrize("flags", [["--plan-only"], []])
+def test_everything_frozen_where_the_check_could_not_see_the_model(attempt, tiny, monkeypatch, flags):
+    monkeypatch.setattr(checks, "skeleton", Mock(side_effect=NotAtHand("the weights come later")))
+    code, text = attempt("train", *flags, tiny(), "model.freeze=['*']")
+    assert code == 2 and "model.freeze: no parameter is trainable: remove from `freeze`" in text, text
 
 
 def test_all_are_found_at_once_each_with_its_line(verbs, tiny):

@@ -376,3 +376,109 @@ def test_files_of_options(tmp_path):
     result, config = converted(tmp_path, tmp_path / "args.yaml")
     assert (config.model.lora.rank, config.optim.lr, config.train.precision) == (4, 1e-4, "fp32")
     assert config.callbacks[0].trackio.project == "voxtral-lora-finetuning"
+
+
+SHELLS = {
+    "a backslash on the last line": "python train.py --epochs 2 --save-steps 7 \\\n",
+    "a backslash without a space": "python train.py --epochs 2\\\n  --save-steps 7\n",
+    "spaces behind a backslash": "python train.py --epochs 2 \\  \n  --save-steps 7\n",
+    "a subshell": "(cd voxtral && python train.py --epochs 2 --save-steps 7)\necho done\n",
+    "its bracket apart": "( python train.py --epochs 2 --save-steps 7 )\n",
+    "a substitution": "log=$(python train.py --epochs 2 --save-steps 7)\n",
+    "quotes of other texts": "echo it's\npython train.py --epochs 2 --save-steps 7\ncat <<X\nthat's it\nX\n",
+}
+
+
+@pytest.mark.parametrize("what", SHELLS)
+def test_what_shells_allow(tmp_path, what):
+    (tmp_path / "run.sh").write_text(SHELLS[what])
+    result, config = converted(tmp_path, tmp_path / "run.sh")
+    assert (config.train.epochs, config.train.save_every) == (2, 7), result.text
+    assert not [note for note in result.notes if "not understood" in note]
+
+
+PYTHON = """\
+CHECKPOINT = "mistralai/Voxtral-Mini-3B-2507"
+parser.add_argument("-n", "--epochs", type=float, default=1.5)
+args = parser.parse_args()
+model = get_peft_model(VoxtralForConditionalGeneration.from_pretrained(CHECKPOINT), LoraConfig(
+    r=4, lora_alpha=args.alpha, target_modules=["q_proj", "gate_proj"]))
+data = load_dataset("someone/speech", "de", split="train")
+train, dev = data.select(range(300)), data.select(range(300, 340))
+args = TrainingArguments(
+    output_dir="out/mine", learning_rate=3e-5, num_train_epochs=args.epochs, eval_steps=20 if dev else None,
+    per_device_train_batch_size=6, bf16=True, torch_dtype_of=1,
+)
+"""
+
+
+def test_a_python_script_has_its_settings_as_constants(tmp_path):
+    (tmp_path / "train_lora.py").write_text(PYTHON)
+    result, config = converted(tmp_path, tmp_path / "train_lora.py")
+    assert (config.model.source, config.model.lora.rank) == ("mistralai/Voxtral-Mini-3B-2507", 4)
+    assert config.model.lora.targets == [
+        *("language_model.*.q_proj", "language_model.*.gate_proj", "audio_tower.*.q_proj")
+    ]
+    train, dev = config.data.train[0], config.data.eval["dev"]
+    assert (train.name, train.config, train.split, train.limit) == ("someone/speech", "de", "train", 300)
+    assert (dev.skip, dev.limit, config.data.max_items) == (300, 40, 6)
+    assert (config.train.epochs, config.optim.lr, config.train.eval_every) == (1.5, 3e-5, 20)
+    assert {"not understood: lora_alpha=args.alpha", "not understood: torch_dtype_of"} <= {*result.notes}
+    assert "test split" not in str(result.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    {
+        "print(1)\n": "has no settings to convert, such as TrainingArguments(...): give its command line.",
+        "c = load('conf/a.yaml')\nTrainingArguments(learning_rate=c.lr, bf16=c.bf16)\n": "(conf/a.yaml).",
+        "def x(:\n": "train.py:1: not Python: ",
+    }.items(),
+)
+def test_a_python_script_without_settings(tmp_path, text, message):
+    (tmp_path / "train.py").write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        convert(tmp_path / "train.py")
+    assert message in str(refused.value)
+
+
+MANIFESTS = """\
+model: mistralai/Voxtral-Mini-3B-2507
+lang: ms
+data: {train_manifest: a/train.json, eval_manifest: a/dev.json}
+lora: {r: 6, alpha: 12, dropout: 0.1, target_modules: [q_proj]}
+tasks: {asr: {enabled: true}, s2tt: {enabled: true}}
+trainer: {epochs: 2, lr: 1e-5, grad_accum: 3, train_batch_size: 5, load_in_4bit: true, resume_from_checkpoint: null}
+exp_manager: {name: first, exp_dir: tries, logger: tensorboard, wandb: {project: p, run_id: null}}
+"""
+TABLES = """\
+model: {pretrained: some/voxtral, seed: 3, lora: {r: 2}}
+dataset: {name: mine, root_path: /clips, datafiles: {train: a.csv, eval: b.csv, test: c.csv}, normalize: true}
+training: {per_device_train_batch_size: 2, num_train_epochs: 4, output_dir: ./runs/v0/}
+inference: {language: de, num_beams: 2, output_dir: ./results}
+augmentations: {p: 0.8}
+"""
+
+
+def test_files_of_settings_that_scripts_read(tmp_path, monkeypatch):
+    for name, text in (("config/train_asr.yaml", MANIFESTS), ("mine.yaml", TABLES), ("src/train_asr.py", "import x\n")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    launch = tmp_path / "run.sh"
+    launch.write_text("(accelerate launch --num_processes 2 src/train_asr.py)\n")
+    texts = [converted(tmp_path, file)[0].text for file in (tmp_path / "config/train_asr.yaml", launch)]
+    assert texts[1].replace("--processes 2", "").replace(" \n", "\n") == texts[0]
+    result, config = converted(tmp_path, tmp_path / "src/train_asr.py")
+    train, dev, lora = config.data.train[0], config.data.eval["dev"], config.model.lora
+    assert (str(train.path), str(dev.path), train.language, train.limit) == ("a/train.json", "a/dev.json", "ms", None)
+    assert (lora.rank, lora.alpha, lora.dropout, config.model.quantize) == (6, 12, 0.1, "4bit")
+    assert (config.name, config.output, config.train.accumulate, config.data.max_items) == ("first", "tries", 3, 5)
+    assert any("--tasks: a run learns transcripts alone" in note for note in result.notes)
+    monkeypatch.chdir(tmp_path)
+    result, config = converted(tmp_path, "python voxtral/main.py mine.yaml")
+    assert [str(s.audio_folder) for s in (config.data.train[0], config.data.test["test"])] == ["/clips"] * 2
+    assert (config.data.train[0].language, config.optim.type, config.model.lora.rank) == ("de", "adamw8bit", 2)
+    assert (config.model.lora.alpha, config.train.seed, config.output, config.name) == (64, 3, "runs", "v0")
+    assert config.data.train[0].columns == {"text": "text_norm"} and "--augmentations" in str(result.notes)
+    with pytest.raises(ConfigError, match=r"settings in other\.yaml, which is not here: run this in the folder"):
+        convert("python main.py other.yaml")

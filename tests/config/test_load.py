@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stentor.config.document import Mistakes, parse, scalar
 from stentor.config.load import describe, load, parse_source, resolved, stage_configs
 from stentor.config.yaml_writer import dump
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, DataError
 from stentor.section.schema_walk import split_key
 
 RUN = """\
@@ -304,6 +304,9 @@ def test_source_from_a_path(run, tmp_path):
     assert parse_source("dev.jsonl").type == "jsonl"
     assert parse_source("cuts.jsonl.gz").type == "manifest"
     (tmp_path / "shar").mkdir()
+    with pytest.raises(DataError, match="shar is no folder of a known layout"):
+        parse_source("shar")
+    (tmp_path / "shar" / "a.wav").touch()
     assert parse_source("shar").type == "audio_folder"
     (tmp_path / "shar" / "cuts.000000.jsonl.gz").touch()
     assert parse_source("shar").type == "manifest"
@@ -362,6 +365,26 @@ def test_an_override_replaces_what_it_excludes(run):
 def test_two_overrides_that_exclude_each_other_are_refused(run, overrides):
     with pytest.raises(Mistakes, match="give `steps` or `epochs`, not both"):
         load(run(), overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    {
+        "data.batch_size=8": "it is called 'max_items' here",
+        "train.per_device_train_batch_size=8": "it is called 'max_items' here and belongs under 'data'",
+        "num_train_epochs=3": "it is called 'epochs' here and belongs under 'train'",
+        "train.warmup_ratio=0.1": "'warmup_ratio' belongs under 'schedule'",
+        "train.fp16=true": "it is called 'train.precision: fp16' here",
+        "train.optimizer=adamw": "it is called 'optim' here",
+        "train.load_best_model_at_end=true": "it is called 'train.use' here",
+        "model.model_name_or_path=x": "it is called 'model.from' here",
+        "model.lora_rank=8": "it is called 'rank' here and belongs under 'model.lora'",
+    }.items(),
+)
+def test_names_of_other_toolkits_lead_to_ours(run, override, hint):
+    with pytest.raises(Mistakes) as refused:
+        load(run(RUN), [override])
+    assert hint in str(refused.value), refused.value
 
 
 def test_null_takes_an_entry_out_of_a_mapping(run):

@@ -28,7 +28,7 @@ BAD_LINES = {
     "5,000 digits": ('{"audio_path": "good.wav", "duration": ' + "7" * 5000 + "}", "4,300 digits"),
     "4,000 digits": ('{"audio_path": "good.wav", "duration": ' + "7" * 4000 + "}", "`duration` must be"),
     "depth": ('{"audio_path": "good.wav", "x": ' + "[" * 100000 + "]" * 100000 + "}", "too deep"),
-    "latin": (b'{"audio_path": "good.wav", "text": "gr\xfcn"}', "not UTF-8 text (byte 39"),
+    "latin": (b'{"audio_path": "good.wav", "text": "gr\x81n"}', "not UTF-8 text (byte 39"),
     "nul": (json.dumps({**GOOD, "audio_path": "a\0.wav"}), "does not exist"),
 }
 

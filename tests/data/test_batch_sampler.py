@@ -198,17 +198,16 @@ def test_an_items_randomness_is_its_own(cuts):
     assert len({generator.random() for generator in generators}) == 3
 
 
-def test_what_fits_in_no_batch_is_reported(cut):
-    too_long = []
-    plan = make(
-        [cut("a", 10), cut("b", 100)], budget=400, on_too_long=lambda item, cost: too_long.append((item.cut.id, cost))
-    )
-    assert [[i.cut.id for i in row] for row in plan.epoch(0)] == [["a"]]
-    assert too_long == [("b", 1254)]
+def test_a_speed_with_which_an_item_is_too_long_is_not_used(cut):
+    """Neither what no batch holds nor what the model cannot read is left out for the speed that was drawn."""
+    records = [cut("a", 10), cut("b", 29)]
+    for limits in ({"budget": 390}, {"fits": lambda cut, seconds: seconds <= 30}):
+        plan = make(records, **limits, speed=lambda generator: 0.9)
+        assert {i.cut.id: i.speed for row in plan.epoch(0) for i in row} == {"a": 0.9, "b": 1.0}
 
 
-def test_without_a_usable_record_there_is_no_batch(cut):
-    assert list(make([cut("b", 100)], budget=10).batches()) == []
+def test_without_a_usable_record_there_is_no_batch():
+    assert list(make([], budget=10).batches()) == []
 
 
 # Dealing and continuing --------------------------------------------------------------------------------------------

@@ -55,7 +55,10 @@ def test_what_fits_in_no_batch_is_counted_once(cut, clips, source, data):
     for epoch in range(3):
         assert "huge" not in ids(plan.epoch(epoch))
     assert train.dropped.reasons == {"too_long_for_batch": 1}
-    assert train.dropped.named["too_long_for_batch"] == ["huge: 250 positions, more than data.batch_tokens (200)"]
+    assert train.dropped.named["too_long_for_batch"] == [
+        "huge: 250 positions, more than `data.batch_tokens` (200): raise it"
+    ]
+    assert train.records == 3
 
 
 def test_too_many_bad_records_stop_before_anything_else(clips, source, data):
@@ -163,7 +166,7 @@ def test_a_pack_with_its_padding_stays_within_the_limit(cut, clips, source, data
     train = dataset(data(source([*clips(3), cut("big", 12.9)]), layout="packed", batch_tokens=130))
     assert "big" not in ids(train.batch_sampler(price, lambda total: -(-total // 64) * 64).epoch(0))
     assert train.dropped.named["too_long_for_batch"] == [
-        "big: 129 positions, more than data.batch_tokens (130, in whole blocks 128)"
+        "big: 129 positions, more than `data.batch_tokens` (130, in whole blocks 128): raise it"
     ]
 
 
@@ -193,11 +196,14 @@ def test_evaluation_takes_every_record_once_whatever_its_length(cut, clips, sour
 
 
 def test_evaluation_counts_what_the_model_cannot_take(cut, clips, source, data):
-    class Short(Positions):
-        max_seconds = 20.0
+    def short(cut):
+        return ("too_long", f"{cut.id}: 25 s") if cut.duration > 20 else None
 
-    plan, dropped = planned(source([*clips(3), cut("big", 25)]), data(), Short)
+    records = source([*clips(3), cut("big", 25)])
+    plan, dropped = eval_plan(records, "data.eval.dev", data(max_bad=0.25), Positions, short)
     assert sorted(ids(plan.epoch(0))) == ["c0", "c1", "c2"] and dropped.reasons == {"too_long": 1}
+    with pytest.raises(DataError, match=r"data.eval.dev: 1 of 4 records cannot be used(.|\n)*  big: 25 s"):
+        eval_plan(records, "data.eval.dev", data(), Positions, short)
 
 
 def test_evaluation_may_have_a_budget_of_its_own(clips, source, data):

@@ -6,9 +6,10 @@ import pytest
 import soundfile
 
 from stentor.cli import main
+from stentor.commands.prepare.check import model_texts
 from stentor.data.outliers import CheckedRecord, unspaced
 from stentor.data.signal_stats import measure_audio
-from stentor.dataloading.dataset_report import characters_of, check, histogram, summary
+from stentor.dataloading.dataset_report import check, histogram, summary
 from stentor.report.check import render
 from stentor.sources.base import Source
 
@@ -67,8 +68,11 @@ def test_suspicious_pairs(data):
         {"audio": speech(2, 5), "text": "今日はいい天気ですね"},
         {"audio": speech(1, 6), "text": "今日はいい天気ですねと彼は言った"},
         {"audio": speech(1, 7), "text": "seven"},
+        {"audio": speech(2, 8), "text": "<p>three&nbsp;<b>four</b></p>"},
+        {"audio": speech(2, 9), "text": "R&D is a < b > c <unclear>"},
     )
-    assert outliers(path) == {"too_slow": ["r0"], "too_fast": ["r5", "r1"], "no_text": ["r2"]}
+    found = {"too_slow": ["r0"], "too_fast": ["r5", "r1"], "no_text": ["r2"], "markup": ["r7"]}
+    assert outliers(path) == found
 
 
 def test_sound_problems(data):
@@ -146,21 +150,25 @@ def test_speakers_of_conversations_are_counted_apart(data):
     assert talk.totals["speakers"] == 2
 
 
-def test_characters_outside_the_tokenizer(data, tmp_path):
+@pytest.fixture
+def letters_model(tmp_path):
+    """Folders of tokenizers alone: of letters, and of bytes."""
     from stentor.models.text.tokenizers import bpe, characters
 
     for name, tokenizer in (("letters", characters(["abc def"])), ("bytes", bpe(["abc def"], 300))):
         tokenizer.save_pretrained(tmp_path / name)
+    return lambda name: model_texts(str(tmp_path / name))
+
+
+def test_characters_outside_the_tokenizer(data, letters_model):
     path = data({"audio": speech(seed=1), "text": "a bad cafe\u0301"}, {"audio": speech(seed=2), "text": "fed"})
-    strange = report(path, tokenizer=tmp_path / "letters" / "tokenizer.json")
+    strange = report(path, model=letters_model("letters"))
     (finding,) = strange.findings
-    assert finding.kind == "outside" and finding.records[0]["detail"] == "\u0301"
+    assert finding.kind == "outside" and finding.records[0]["detail"] == "e\u0301"
     (entry,) = [c for c in strange.characters if c["outside"]]
     assert entry["name"] == "combining acute accent" and entry["example"] == "r0" and entry["code"] == "U+0301"
-    assert outliers(path, tokenizer=tmp_path / "bytes" / "tokenizer.json") == {}
+    assert outliers(path, model=letters_model("bytes")) == {}
     assert "combining acute accent" in render(strange)
-    with pytest.raises(Exception, match="has no tokenizer"):
-        characters_of(tmp_path / "nothing.json")
 
 
 def test_histogram_holds_every_value():

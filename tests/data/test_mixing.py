@@ -120,7 +120,7 @@ def test_usable_counts_what_is_left_out_by_reason(cut, data):
     usable = list(filter_cuts(records, data(), dropped, refuse))
     assert [c.id for c in usable] == ["good"]
     assert dropped.reasons == {"too_long": 1, "too_short": 1, "empty_text": 1, "missing": 1}
-    assert dropped.named["too_long"] == ["long: 31.0 s"]
+    assert dropped.named["too_long"] == ["long: 31.0 s, more than `data.max_seconds` (30)"]
     assert dropped.named["missing"] == ["a.jsonl:3: gone.wav does not exist"]
     assert dropped.seconds == pytest.approx(31 + 0.05 + 1)
     assert dropped.bad == 1
@@ -130,7 +130,7 @@ def test_too_many_bad_records_are_listed():
     dropped = DropCounter()
     for i in range(30):
         dropped.add("unreadable", f"a.jsonl:{i}: clip{i}.wav cannot be decoded")
-    dropped.add("too_long", "x")
+    dropped.add("too_long", "x", unwanted=True)
     with pytest.raises(DataError) as caught:
         dropped.check(1000, 0.029, "data.train")
     lines = str(caught.value).splitlines()

@@ -128,7 +128,8 @@ def test_what_replay_drops_is_counted(cut, clips, source, data):
         )
     )
     assert train.dropped.reasons == {"too_long": 2, "missing": 1}
-    assert train.dropped.named["too_long"] == ["long: 99.0 s", "g-long: 98.0 s"]
+    more = "s, more than `data.max_seconds` (30)"
+    assert train.dropped.named["too_long"] == [f"long: 99.0 {more}", f"g-long: 98.0 {more}"]
     with pytest.raises(DataError, match=r"data\.replay: 1 of 4 records cannot be used"):
         dataset(data(source(clips(100)), replay={"sources": [source([*clips(3, "g"), gone])]}))
 

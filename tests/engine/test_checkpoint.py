@@ -160,7 +160,7 @@ def test_damage_is_found_and_passed_over(tmp_path, harm, says):
     assert newest_good(tmp_path, messages.append).name == "step-000003"
     (line,) = messages
     assert line.startswith("Checkpoint step-000004 is damaged (") and says in line
-    set_aside_after(tmp_path / "step-000003")
+    set_aside_after(tmp_path, 3, "damaged")
     assert entries(tmp_path) >= {"damaged-step-000004", "step-000003", "step-000002"}
     assert newest_good(tmp_path, messages.append).name == "step-000003" and len(messages) == 1
     assert pointed(tmp_path, "latest").name == "step-000003"
@@ -172,7 +172,7 @@ def test_the_same_step_may_be_damaged_twice(tmp_path):
         write(tmp_path, 2, fill)
         (tmp_path / "step-000002" / "export" / "config.json").unlink()
         assert newest_good(tmp_path, lambda line: None).name == "step-000001"
-        set_aside_after(tmp_path / "step-000001")
+        set_aside_after(tmp_path, 1, "damaged")
 
 
 def test_when_all_are_damaged_nothing_is_begun(tmp_path):

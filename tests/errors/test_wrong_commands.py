@@ -41,7 +41,7 @@ LISTS = {
     "blank.lst": "|\n",
     "gone.tsv": "u1\ta prompt\tnobody.wav\tone two\n",
     "empty.tsv": "u1\ta prompt\tanna.wav\t\n",
-    "columns.tsv": "u1\ta prompt\tanna.wav\n",
+    "columns.tsv": "u1\ta prompt\tanna.wav\tone\nu2\ta prompt\tanna.wav\n",
     "gone.pc.lst": "1-2-0001\t2.0\ta prompt\t1-3-0001\t2.0\tone two\n",
     "utterance.pc.lst": "anna\t2.0\ta prompt\tben\t2.0\tone two\n",
     "empty.pc.lst": "1-2-0001\t2.0\ta prompt\t1-3-0001\t2.0\t \n",

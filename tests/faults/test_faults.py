@@ -212,7 +212,7 @@ def test_nan_loss_without_end_stops(tiny, cli, tmp_path):
     assert done.returncode == 1
     assert "steps in a row had a loss or gradient that was not finite" in done.stderr
     folder = tmp_path / "runs" / "run"
-    assert len(events(folder, "failed")) == 1 and (folder / "checkpoints" / "latest").exists()
+    assert len(events(folder, "failed")) == 1 and not (folder / "checkpoints" / "latest").exists()
 
 
 @pytest.mark.long
@@ -263,7 +263,9 @@ def test_one_percent_broken_files_are_listed(tiny, cli, tmp_path, broken_corpus)
     )
     folder = tmp_path / "runs" / "run"
     results = json.loads((folder / "results.json").read_text())
-    assert results["data"]["dropped"] == {"unreadable": 2}
+    assert results["data"]["dropped"] == {"unreadable": 2} and results["data"]["used"] == 198
+    assert "The first record dropped while training (unreadable): r" in done.stdout
+    assert "Dropped in all 2 (unreadable): r" in done.stdout
     assert {e["id"] for e in events(folder, "bad_audio")} == {"r99", "r199"}
     assert any("bad99.wav" in line for line in results["data"]["named"]["unreadable"]), done.stdout
 

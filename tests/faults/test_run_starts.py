@@ -70,6 +70,7 @@ REFUSED = [
     ),
     (["optim.type=sgd", "train.steps=8"], 2, ("has the state of optim.type adamw, not sgd",)),
     (["optim.amsgrad=true", "train.steps=8"], 2, ("optim.amsgrad: False -> True",)),
+    (["model.tokenizer.type=bpe", "train.steps=8"], 2, ("model.tokenizer.type: characters -> bpe", "another `name`")),
     (["callbacks=[{type: refuses}]", "train.steps=8"], 2, ("not with these settings",)),
 ]
 
@@ -124,6 +125,39 @@ def test_parts_with_other_settings_are_in_results_and_card(config, here, tmp_pat
     assert [part["from"] for part in parts] == [7, 9] and parts[1]["changed"] == {"train.steps": [8, 9]}
 
 
+@pytest.fixture
+def corrected(corpus, tmp_path):
+    """Writes the training records with the text of one changed; answers the override that trains on them."""
+
+    def write(text: str) -> str:
+        records = [json.loads(line) for line in (corpus / "train.jsonl").read_text().splitlines()]
+        for record in records:
+            record["audio_path"] = str(corpus / record["audio_path"])
+        records[0]["text"] = text
+        (tmp_path / "corrected.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        return f"data.train.0.path={tmp_path / 'corrected.jsonl'}"
+
+    return write
+
+
+def test_changed_transcripts_are_reported_and_keep_the_tokenizer(config, corrected, here, tmp_path):
+    run = tmp_path / "runs" / "run"
+    tokenizer = (run / "export" / "tokenizer.json").read_bytes()
+    said = here("train", config, KEEP, "train.steps=7", corrected("neo"))
+    assert 'Changed training data: the texts of 1 of 16 records (train0: "neo"). Tokenizer and alphabet' in said
+    [part] = json.loads((run / "results.json").read_text())["parts"]
+    assert part["records"] == 'the texts of 1 of 16 records (train0: "neo")'
+    assert (run / "export" / "tokenizer.json").read_bytes() == tokenizer
+    assert "Changed training data" not in here("train", config, KEEP, "train.steps=8", corrected("neo"))
+    state = run / "checkpoints" / "step-000008" / "resume" / "state.json"
+    assert json.loads(state.read_text())["texts"]
+
+
+def test_letters_that_the_tokenizer_lacks_are_named(config, corrected, refused):
+    row = ("1 records removed (train0)", "cannot write ö", "its position in the data is not valid")
+    refused(KEEP, "train.steps=8", "data.max_bad=1", corrected("öne"), says=row)
+
+
 def test_a_branch_on_other_data(config, corpus, here, refused, tmp_path):
     run, branch = tmp_path / "runs" / "run", tmp_path / "runs" / "branch"
     before = bytes_of(run)
@@ -137,7 +171,10 @@ def test_a_branch_on_other_data(config, corpus, here, refused, tmp_path):
     settings = [config, KEEP, "name=branch", "train.steps=10", f"data.train.0.path={tmp_path / 'other.jsonl'}"]
     said = here("train", *settings, "--resume-from", run)
     assert "Resuming from step 6 of 10" in said and "train.steps: 6 -> 10" in said
-    assert "1 records added (more); 2 records removed (train0, train1); 1 records changed (train2)" in said
+    assert (
+        "1 records added (more); 2 records removed (train0, train1); 1 records changed in text or length (train2)"
+        in said
+    )
     assert bytes_of(run) == before, "the run that it branches from is only read"
     results = json.loads((branch / "results.json").read_text())
     [part] = results["parts"]

@@ -10,6 +10,9 @@ FOLDER = Path(__file__).parent
 REMOVED = {"train.deepspeed"}
 """Keys that commit 1f502d86 had and that are refused now, each with what takes its place in the message."""
 
+CHANGED = {f"task[{task}].normalizer": "multilingual" for task in ("transcribe", "words", "who_said_what", "commands")}
+"""Keys whose default hid errors in that commit, with the new one."""
+
 
 def test_every_option_stays():
     before, now = json.loads((FOLDER / "options.json").read_text()), frozen_answers.options()
@@ -40,4 +43,4 @@ def test_every_key_of_a_run_file_keeps_its_default():
             for name, default in group["keys"].items():
                 key = f"{section}.{name}".lstrip(".")
                 if key not in REMOVED:
-                    assert now.get(section, {}).get(name) == default, key
+                    assert now.get(section, {}).get(name) == CHANGED.get(key, default), key

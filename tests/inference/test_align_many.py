@@ -59,7 +59,8 @@ def test_a_manifest_with_records_that_cannot_be_aligned(ctc_export, corpus, tmp_
     said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("aligning:")]
     made = {name: json.loads(text) for name, text in outputs(tmp_path / "out").items()}
     assert set(made) == {"good.json", "part.json"}
-    assert (made["good.json"]["language"], made["part.json"]["language"]) == ("en", "de")
+    assert (made["good.json"]["language"], made["part.json"]["language"]) == ("de", "de")
+    assert any("de replaces the language of 1 record (en 1)" in line for line in said)
     assert made["part.json"]["start"] == 0.1 and made["part.json"]["duration"] == 0.6
     warned = [line for line in said if line.startswith("stentor: warning: ")]
     assert sum("the text does not match the audio" in line for line in warned) == 2

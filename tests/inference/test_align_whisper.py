@@ -7,12 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_families import save, shake
 from tiny_whisper import make_whisper
 
 from stentor.errors import ConfigError
 from stentor.inference.align.engines import clip_of, engine_of, open_aligner
 from stentor.inference.align.whisper import WhisperAligner, alignment_heads, sharpened, tokens_of, warp
+from stentor.inference.load import load
 from stentor.inference.recording import ArrayRecording
+from stentor.models.base import Family, TaskRequirements
+from stentor.models.pretrained.lora import is_adapter
 
 RATE = 16000
 
@@ -113,6 +117,16 @@ def test_text_that_cannot_be(aligner):
     nothing, long = aligner.align([clip(2.0, " – "), clip(2.0, "one " * 500)])
     assert nothing.reason == "no_words"
     assert long.reason == "too_long_text" and long.words == []
+
+
+def test_a_run_of_adapters_is_aligned_with_them(whisper, tmp_path):
+    section = {"type": "seq2seq", "from": str(whisper), "lora": {"rank": 2}}
+    bundle = shake(Family.model_validate(section).build(TaskRequirements("transcribe", ("text",))), only=is_adapter)
+    aligner = open_aligner(str(save(bundle, tmp_path)), device="cpu")
+    folded = load(tmp_path, device="cpu").bundle.model.state_dict()
+    weights, plain = aligner.model.state_dict(), WhisperAligner(whisper, "cpu").model.state_dict()
+    changed = [name for name in folded if not torch.equal(weights[name], plain[name])]
+    assert changed and all(torch.allclose(weights[name], folded[name]) for name in folded)
 
 
 def test_it_is_known_by_its_config(whisper, tmp_path):

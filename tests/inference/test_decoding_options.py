@@ -152,6 +152,8 @@ def test_hotwords_of_a_file_have_weights(tmp_path):
         file.write_text(f"one\n{line}\n")
         with pytest.raises(ConfigError, match=r"names.txt:2: the weight \S+ of 'Boz' must be a number above 0"):
             with_hotwords(Transcribe(), ctc(), f"@{file}", None)
+    with pytest.raises(ConfigError, match="Hotwords: the weight much of 'Boz' must be a number above 0"):
+        with_hotwords(Transcribe(), ctc(), ["Ruskin\t2", "Boz\tmuch"], None)
     file.write_text("# names\n")
     with pytest.raises(ConfigError, match="holds no hotwords"):
         with_hotwords(Transcribe(), ctc(), f"@{file}", None)

@@ -53,10 +53,7 @@ def test_figures_are_in_the_report(run, export, data, tmp_path):
     [
         (["--report", "."], "--report is for --stream, not for the task of a model: leave it out."),
         (["--stream", "1", "--report", "nowhere"], "is not a run folder"),
-        (
-            ["--stream", "1", "--normalizer", "none"],
-            "--normalizer is for the task speak and --audio-from, not for --stream: leave it out.",
-        ),
+        (["--stream", "1", "--normalizer", "none,multilingual"], "--normalizer takes one name with --stream."),
         (["--stream", "1", "--tune"], "--tune and --stream do not go together: leave out one of them."),
         (["--stream", "chunk="], "give seconds"),
         (["--stream", "nan"], "must be above 0 s"),

@@ -72,6 +72,9 @@ def test_nothing_else_is_replaced_without_force(call, tmp_path, run, tone):
     for options in ([], ["--skip-existing"]):
         code, _, err = run("transcribe", tmp_path / "model", other, "--out", tmp_path / "out", *options)
         assert code == 2 and f"source was {tmp_path / 'talk.wav'} and is {other}" in err
+    for language, is_there in (("English", False), ("en", True), ("de", False)):  # a language is its code
+        err = call("--language", language, "--skip-existing", out="spoken")[2]
+        assert ("have their outputs already" in err) is is_there
     assert (film.read_text(), (tmp_path / "out" / "talk.txt").read_text()) == ("made by hand", "level 10\n")
     (tmp_path / "out" / "talk.txt").write_text("corrected by hand\n")
     assert call()[0] == 2 and call("--skip-existing")[0] == 0

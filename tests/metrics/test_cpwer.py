@@ -144,7 +144,8 @@ def test_a_word_of_the_wrong_speaker_is_two_errors():
         "scored_speakers": 2,
         "missed_speakers": 0,
         "false_alarm_speakers": 0,
-        "normalizer": "whisper_basic",
+        "normalizer": "multilingual",
+        "unit": "word",
     }
 
 

@@ -81,7 +81,7 @@ def test_long_clips_are_refused(bundle):
     assert not bundle.processor.collate(examples((longest,))).dropped
     (item,) = examples((longest + 1,))
     assert bundle.processor.collate([item]).dropped[0][1] == "too_long"
-    with pytest.raises(DataError, match="Cut longer audio into windows first"):
+    with pytest.raises(DataError, match="Cut it into shorter clips"):
         bundle.processor.collate([item], labels=False)
 
 

@@ -13,7 +13,9 @@ from tiny_audio_llms import TINY
 from tiny_families import save, shake
 from tiny_runs import from_scratch, records_of, run, write_records
 
+from stentor.dataloading.planned import ModelDrops
 from stentor.errors import ConfigError, DataError
+from stentor.tasks.transcribe import Transcribe
 
 torch.set_num_threads(1)
 
@@ -210,5 +212,5 @@ def test_a_language_that_the_prompt_cannot_name(build, name, language, sentence)
     for spoken, refused in ((language, True), ("en", False), (None, False)):
         segment = SupervisionSegment("a", "r", 0, 1.0, text="one", language=spoken)
         cut = MonoCut("a", 0, 1.0, 0, supervisions=[segment])
-        assert (bundle.family.drop_reason(bundle.processor, cut, True) is not None) == refused
+        assert (ModelDrops(Transcribe(), bundle.processor, True)(cut) is not None) == refused
         assert bundle.processor.tokens(cut, 1.0) > 0

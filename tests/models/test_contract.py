@@ -5,18 +5,23 @@ was stopped goes on as if it had not been."""
 import json
 import pickle
 import shutil
+from functools import partial
 
+import numpy
 import pytest
+import soundfile
 import torch
 import transformers
 from peft import PeftModel
-from tiny_families import KINDS, TERMS, gradients, loss, save, shake, trainable
+from tiny_families import KINDS, TERMS, TEXTS, gradients, loss, save, shake, trainable
 from tiny_runs import records_of, run, write_records
 
 from stentor.errors import ConfigError
-from stentor.models.base import Family
+from stentor.inference.load import from_runs
+from stentor.models.base import Family, TaskRequirements
 from stentor.models.pretrained.lora import is_adapter
 from stentor.models.pretrained.weights import read_weights
+from stentor.publish.usage import how_to_use
 from tiny_configs import WHISPER
 
 torch.set_num_threads(1)
@@ -34,6 +39,12 @@ FAMILIES = (
     *("transformer", "transformer_decoder", "speech_llm", "pocket_tts", "omnivoice"),
 )
 """Kinds that stand for their families; those of the others, which share their code, are long tests."""
+ON_CARDS = ("qwen3_asr", "whisper", "ctc_wav2vec2", "parakeet_tdt")
+WITHOUT_CODE = {
+    *("granite_speech", "granite_speech_plus", "fun_asr_nano"),  # their processors need torchaudio
+    *("transducer", "transformer", "transformer_encoder", "transformer_decoder", "speech_llm"),  # our own architectures
+}
+"""Recognisers whose cards show no code for transformers alone."""
 BASED = [name for name, kind in KINDS.items() if kind.lora is not None and kind.from_base]
 
 
@@ -87,6 +98,16 @@ def told(output):
     """What an answer says: texts, and where its words and turns are."""
     parts = [*(output.get("words") or []), *(output.get("segments") or [])]
     return output["text"], [[part.get(key) for key in ("word", "text", "speaker", "start", "end")] for part in parts]
+
+
+def test_a_resumed_run_keeps_what_was_made_from_its_texts(kind, build, bundle, tmp_path):
+    """Other transcripts with as many letters would give the weights other meanings."""
+    save(bundle, tmp_path)
+    swapped = [text.translate(str.maketrans("enotz", "znöet")) for text in TEXTS]
+    again, items = build(texts=swapped, made=tmp_path), kind.items(bundle)
+    one, two = (b.processor.collate(items).inputs for b in (bundle, again))
+    assert all(torch.equal(one[key], two[key]) for key in one if isinstance(one[key], torch.Tensor))
+    assert len(again.model.state_dict()) == len(bundle.model.state_dict())
 
 
 def test_a_batch_is_its_items(kind, bundle):
@@ -165,18 +186,21 @@ def test_adapters_on_a_base_come_back(kind, build, base, tmp_path):
     bundle.model.eval()
     expected = near(bundle, kind, 1e-4)
     assert near(plain, kind) != expected
-    export = save(bundle, tmp_path / "export")
+    export = save(bundle, tmp_path / "run" / "export")
+    (tmp_path / "run" / "resolved.yaml").touch()
     weights = {path.name for path in export.glob("*.safetensors")}
     assert weights == {"adapter_model.safetensors" if kind.apart else "model.safetensors"}
     if kind.apart:
         assert json.loads((export / "adapter_config.json").read_text())["base_model_name_or_path"] == str(folder)
         assert type(bundle.family).load(export, trainable=True).model.training
     bundle.family.save_merged(bundle, tmp_path / "merged")
+    of_run = from_runs(bundle.family.model_copy(update={"source": str(tmp_path / "run"), "lora": None}))
     for again in (
         type(bundle.family).load(export),
         type(bundle.family).load(tmp_path / "merged"),
         build(**start, lora=kind.lora, init=str(export)),
         build(**start, init=str(export)),
+        of_run.build(TaskRequirements(kind.task, kind.terms, lambda: iter(TEXTS))),
     ):
         again.model.eval()
         assert near(again, kind, 1e-4) == expected
@@ -197,6 +221,28 @@ def test_peft_folds_the_adapters(kind, build, base, tmp_path):
     shutil.copytree(base[1], tmp_path / "folded")
     PeftModel.from_pretrained(plain, folder).merge_and_unload().save_pretrained(tmp_path / "folded")
     assert near(type(bundle.family).load(tmp_path / "folded"), kind, 1e-4) == near(bundle, kind, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.long] * (n not in ON_CARDS)) for n in HEARD if n not in WITHOUT_CODE],
+    indirect=True,
+)
+def test_the_code_of_a_card_runs_as_written(kind, build, base, tmp_path, monkeypatch, capsys):
+    shutil.copytree(base[1], tmp_path / "whole")
+    folders = [tmp_path / "whole"]
+    if kind.lora is not None and kind.from_base and kind.apart:
+        adapted = build(**{"from": str(base[1])}, lora=kind.lora)
+        folders.append(save(adapted, tmp_path / "adapters"))
+    monkeypatch.chdir(tmp_path)
+    soundfile.write("speech.wav", 0.1 * numpy.random.default_rng(0).standard_normal(16000), 16000)
+    for folder in folders:
+        card = how_to_use({"name": folder.name, "task": {"type": "transcribe"}, "model": {}}, folder)
+        code = card[card.index("With Stentor:") - 1].removeprefix("```python\n").removesuffix("```")
+        assert "stentor" not in code and (folder.name == "whole") != ("PeftModel" in code)
+        code = code.replace("max_new_tokens=400", "max_new_tokens=5")
+        exec(code, {})
+        assert capsys.readouterr().out.endswith("\n")
 
 
 @pytest.mark.parametrize("name", FAMILIES, indirect=True)
@@ -255,3 +301,22 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(name, lora, kind, origin, spoken
         {**weights, **adapters} for weights, adapters in (read_weights(f / "export") for f in (straight, stopped))
     )
     assert set(one) == set(two) and all(one[name].equal(two[name]) for name in one)
+
+
+def test_names_of_control_tokens_in_a_text_are_text(bundle, name):
+    """Alone, and in a prompt, which has no more control tokens than around an ordinary text."""
+    processor, tokenizer = bundle.processor, bundle.traits.tokenizer
+    if tokenizer is None or name.startswith("voxtral"):
+        pytest.skip("its tokenizer never makes control tokens of a text")
+    added = tokenizer.added_tokens_decoder
+    control = {i for i, token in added.items() if token.special} - {tokenizer.unk_token_id}
+    spoken = " ".join(added[i].content for i in sorted(control) if added[i].content not in ("|", "▁"))
+    if name == "omnivoice":
+        encode = partial(processor.text_ids, instruct=spoken)
+    elif KINDS[name].task == "speak":
+        encode = partial(processor.prompt_ids, instruct=None)
+    else:
+        encode = processor.ids
+    named, usual = ([i for i in encode(text) if i in control] for text in (f"one {spoken}", "one"))
+    assert named == usual
+    assert encode is not processor.ids or not usual

@@ -128,6 +128,8 @@ def test_texts_are_written_with_what_the_alphabet_has():
     assert written("á-b") == ("a b", "")
     assert written("- a -") == ("a", "")
     assert written("ab жd") == ("ab", "жd")
+    processor = build(texts=("ab cé",)).processor
+    assert {c: processor.written(c) for c in "abéá,"} == {"a": "a", "b": "b", "é": "é", "á": "a", ",": ""}
 
 
 def test_items_that_cannot_be_learnt_are_refused_and_counted():
@@ -138,6 +140,7 @@ def test_items_that_cannot_be_learnt_are_refused_and_counted():
     reasons = {name: reason for name, reason, _ in batch.dropped}
     assert reasons == {"1": "text_too_long", "2": "not_in_alphabet", "3": "empty_text"}
     assert "alphabet lacks" in batch.dropped[1][2] and "ö" not in batch.dropped[1][2]
+    assert "accents" not in batch.dropped[1][2]  # leaving them out would not help here
     assert "its text of 31 signs needs 33 frames" in batch.dropped[0][2]
     assert bundle.processor.collate(items[1:2]).inputs == {}
     assert len(bundle.processor.collate(items, labels=False).ids) == 4

@@ -12,11 +12,13 @@ import torch
 from tiny_families import save
 from tiny_frame_grid import ITEMS, REALTIME, item, write_kyutai, write_tekken
 
+from stentor.dataloading.planned import ModelDrops
 from stentor.errors import ConfigError
 from stentor.losses.base import Loss
 from stentor.models.audio_llm.modeling import transformers_name
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.decoding.frame_grid import SECONDS_A_TOKEN, FrameGrid, timed_pieces
+from stentor.tasks.transcribe import Transcribe
 
 torch.set_num_threads(1)
 
@@ -185,9 +187,9 @@ def test_all_positions_behind_the_start_are_targets(bundle):
     segment = SupervisionSegment("a", "r", 0, 2.0, text=ITEMS[0].text, language="en")
     cut = MonoCut("a", 0, 2.0, 0, supervisions=[segment])
     assert processor.tokens(cut, 2.0) == batch.tokens == length
-    reason, sentence = bundle.family.drop_reason(processor, cut, True)
+    reason, sentence = ModelDrops(Transcribe(), processor, True)(cut)
     assert reason == "no_word_times" and "`stentor prepare words`" in sentence
-    assert bundle.family.drop_reason(processor, cut, False) is None  # may be evaluated
+    assert ModelDrops(Transcribe(), processor, False)(cut) is None  # may be evaluated
 
 
 def test_what_has_no_word_times_or_too_many_words_is_left_out_and_counted(bundle):

@@ -13,9 +13,12 @@ from tiny_families import save
 from tiny_omnivoice import BOOKS, ENTRIES, LLMS, TEXTS, build, enlarge, examples, sums
 
 from stentor.errors import ConfigError
+from stentor.inference.load import from_runs
 from stentor.models.base import Bundle, Family, TaskRequirements
 from stentor.models.codecs.base import Codec
 from stentor.models.omnivoice.config import OmniVoice
+from stentor.models.pretrained.load import NotAtHand
+from stentor.models.skeleton import skeleton
 from stentor.models.text.tokenizers import characters
 
 torch.set_num_threads(1)
@@ -331,3 +334,12 @@ def test_frozen_weights_may_be_kept_in_bfloat16(published, tmp_path):
     assert {p.dtype for p in bundle.model.parameters() if p.requires_grad} == {torch.float32}
     again = OmniVoice.load(save(bundle, tmp_path / "export"))
     assert loss(again) == pytest.approx(loss(bundle), rel=2e-2)
+
+
+def test_a_model_starts_from_a_run_folder():
+    """The check of a config leaves it to the build of the model, which takes the export of the run."""
+    run = Path(__file__).parents[1] / "frozen" / "runs" / "omnivoice" / "run"
+    family = OmniVoice.model_validate({"type": "omnivoice", "from": str(run)})
+    with pytest.raises(NotAtHand):
+        skeleton(family, TaskRequirements("speak", ("codes",)))
+    assert from_runs(family).source == str(run / "checkpoints" / "step-000002" / "export")

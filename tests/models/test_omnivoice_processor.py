@@ -12,6 +12,7 @@ from stentor.data.augment import Augment
 from stentor.data.batch import Example
 from stentor.data.conditions import Conditions, draw
 from stentor.data.cut import cut_from_record
+from stentor.dataloading.planned import ModelDrops
 from stentor.errors import AudioError, ConfigError
 from stentor.models.base import TaskRequirements
 from stentor.models.omnivoice.config import OmniVoice
@@ -282,7 +283,7 @@ def test_characters_that_nobody_knows_are_left_out_and_texts_of_them_refused(pro
         cut = record_of(text=text)
         cut.custom = {"codes": {}}
         cut.recording.sources = []
-        return OmniVoice.drop_reason(None, processor, cut, True)
+        return ModelDrops(Speak(), processor, True)(cut)
 
     assert drop_reason("one") is None
     reason, message = drop_reason("öäü")
@@ -290,7 +291,7 @@ def test_characters_that_nobody_knows_are_left_out_and_texts_of_them_refused(pro
 
 
 def test_audio_without_a_codec_is_refused(processor, corpus):
-    reason, message = OmniVoice.drop_reason(None, processor, cuts(corpus)[0], True)
+    reason, message = ModelDrops(Speak(), processor, True)(cuts(corpus)[0])
     assert reason == "no_codec" and "set `model.codec`" in message
     with pytest.raises(ConfigError, match="the training data is audio, and there is no codec"):
         of_records(cuts(corpus))
@@ -302,7 +303,7 @@ def test_tokens_of_another_codec_are_refused(hearing):
     expected = hearing.codec.frames(4 * hearing.sample_rate)
     for frames, refused in ((expected, False), (expected + 2, False), (2 * expected, True), (expected // 2, True)):
         cut.custom = {"codes": {}, "num_tokens": frames}
-        refusal = OmniVoice.drop_reason(None, hearing, cut, True)
+        refusal = ModelDrops(Speak(), hearing, True)(cut)
         assert (refusal is not None) == refused
         assert not refused or (refusal[0] == "other_codec" and f"{frames / 4:.1f} frames a second" in refusal[1])
 

@@ -122,8 +122,8 @@ def test_what_does_not_fit_is_refused_and_counted(kind, tiny):
     assert batch.ids == ["fits", "whole"] and batch.inputs["input_ids"].shape[1] == processor.most
     assert [d[:2] for d in batch.dropped] == [("long", "text_too_long"), ("loud", "too_long")]
     assert tiny.model(**batch.inputs)["text"]["hidden"].shape[0] == batch.counts["text"]
-    assert f"{MODELS[kind].title} reads {longest} s" in batch.dropped[1][2]
-    with pytest.raises(DataError, match=f"reads {longest} s. Cut longer audio"):
+    assert f"{MODELS[kind].title} reads at most {longest} s" in batch.dropped[1][2]
+    with pytest.raises(DataError, match=f"reads at most {longest} s. Cut it"):
         processor.collate([example(longest + 1)], labels=False)
 
 

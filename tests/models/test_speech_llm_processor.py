@@ -113,7 +113,7 @@ def test_a_clip_beyond_the_encoders_positions_is_listed_or_refused():
     batch = processor.collate(examples())
     assert batch.ids == ["1", "2"]
     assert [(d[0], d[1]) for d in batch.dropped] == [("0", "too_long")]
-    with pytest.raises(DataError, match=r"0: 1\.3 s; the encoder reads 1 s"):
+    with pytest.raises(DataError, match=r"0: 1\.3 s of audio; the encoder reads at most 1 s"):
         processor.collate(examples(), labels=False)
 
 

@@ -31,13 +31,13 @@ def checkpoints(tmp_path_factory):
     return {kind: tiny_transducers.write(kind, folder / kind) for kind in KINDS}
 
 
-def build(kind, folder=None, texts=TEXTS, seed=0, **keys):
+def build(kind, folder=None, texts=TEXTS, seed=0, made=None, **keys):
     torch.manual_seed(seed)
     origin = (
         {"config": {"model_type": kind, **tiny_transducers.CONFIGS[kind]}} if folder is None else {"from": str(folder)}
     )
     bundle = Family.model_validate({"type": "transducer", **origin, **keys}).build(
-        TaskRequirements("transcribe", (term(kind),), lambda: iter(texts))
+        TaskRequirements("transcribe", (term(kind),), lambda: iter(texts), made=made)
     )
     bundle.model.eval()
     return bundle
@@ -239,6 +239,9 @@ def test_a_pretrained_model_gets_a_new_tokenizer_where_it_is_asked_for(checkpoin
     assert bundle.processor.decode(bundle.processor.ids("öä")) == "öä"
     assert loss_sum(bundle, examples(texts=("ä", "öü", ""))).isfinite()
     other = build("parakeet_tdt", init=str(save(bundle, tmp_path)), texts=("other words",))
+    characters = {"texts": ("xyz",), "tokenizer": {"type": "characters"}}
+    resumed = build("parakeet_tdt", checkpoints["parakeet_tdt"], made=tmp_path, **characters)
+    assert resumed.processor.ids("äöü") == bundle.processor.ids("äöü") == other.processor.ids("äöü")
     assert torch.equal(
         loss_sum(other, examples(texts=("ä", "ö", "ü"))), loss_sum(bundle, examples(texts=("ä", "ö", "ü")))
     )

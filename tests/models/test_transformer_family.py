@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from stentor.config.load import load as load_config
 from stentor.data.batch import Example
+from stentor.dataloading.planned import ModelDrops
 from stentor.engine.optim import _muon_names
 from stentor.errors import ConfigError, DataError
 from stentor.losses.base import Loss
@@ -23,6 +24,9 @@ from stentor.models.transformer.layers import Convolution, Dropout, FeedForward,
 from stentor.models.transformer.modeling import Heads, TransformerModel
 from stentor.models.transformer.stack import Stack
 from stentor.tasks.base import Task
+from stentor.tasks.diarize.task import Diarize
+from stentor.tasks.language import Language
+from stentor.tasks.transcribe import Transcribe
 from tiny_configs import WAVE, WHISPER
 
 torch.set_num_threads(1)
@@ -436,8 +440,11 @@ def cut_of(text, seconds=1.0):
 def test_records_that_the_model_has_no_room_for():
     short = {"positions": "learned", "max_positions": 30}
     bundle = build("transcribe", ("text", "ctc"), encoder=short, decoder={**short, "max_positions": 10})
-    refusal = bundle.family.drop_reason
     processor = bundle.processor
+
+    def refusal(processor, cut, training, task=None):
+        return ModelDrops(task or Transcribe(), processor, training)(cut)
+
     assert refusal(processor, cut_of("one two"), True) is None
     for text, seconds, training, reason in (
         ("one", 1.3, True, "too_long"),
@@ -453,11 +460,12 @@ def test_records_that_the_model_has_no_room_for():
     assert processor.max_seconds == pytest.approx(1.2)  # longer audio is transcribed in windows
     labels = build(encoder=short)
     assert labels.processor.max_seconds is None
-    assert labels.family.drop_reason(labels.processor, cut_of("", 9.0), False) is None
-    assert labels.family.drop_reason(labels.processor, cut_of("", 9.0), True)[0] == "too_long"
+    assert refusal(labels.processor, cut_of("", 9.0), False, Diarize()) is None
+    assert refusal(labels.processor, cut_of("", 9.0), True, Diarize())[0] == "too_long"
     language = build("language", decoder={**short, "max_positions": 10})
     for training in (True, False):
-        assert language.family.drop_reason(language.processor, cut_of("one two three"), training)[0] == "text_too_long"
+        dropped = refusal(language.processor, cut_of("one two three"), training, Language())
+        assert dropped[0] == "text_too_long" and "`model.decoder.max_positions`" in dropped[1]
 
 
 def test_muon_takes_the_hidden_matrices():

@@ -188,8 +188,8 @@ def test_more_text_than_ctc_can_write_is_left_out():
     batch = processor.collate([example(RATE, "long", text="one two six one two"), example(RATE, "b", text="one")])
     assert batch.ids == ["b"] and [(n, r) for n, r, _ in batch.dropped] == [("long", "text_too_long")]
     assert "10" in batch.dropped[0][2] and len(batch.inputs["features"]) == 1
-    cut = cut_from_record({"audio_path": "x.wav", "duration": 1.0, "text": "one two six one two"}, Path("."), "x")
-    assert processor.drop_reason(cut, True)[0] == "text_too_long" and processor.drop_reason(cut, False) is None
+    long = example(RATE, "long", text="one two six one two")
+    assert processor.drop_reason(long, True)[0] == "text_too_long" and processor.drop_reason(long, False) is None
 
 
 def test_a_language_model_reads_texts_alone(tmp_path):

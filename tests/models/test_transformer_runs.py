@@ -110,8 +110,8 @@ def test_decoder_is_a_better_language_model_than_frequencies(attention, tmp_path
     folder = train(path, "lm")
     scores = results(folder)["eval"]["dev"]
     bundle = load(folder).bundle
-    counts = Counter(token for text in texts for token in [*bundle.processor._ids(text), bundle.processor.eos_id])
-    tokens = [token for text in new for token in [*bundle.processor._ids(text), bundle.processor.eos_id]]
+    counts = Counter(token for text in texts for token in [*bundle.processor.ids(text), bundle.processor.eos_id])
+    tokens = [token for text in new for token in [*bundle.processor.ids(text), bundle.processor.eos_id]]
     total = sum(counts.values())
     unigram = math.exp(-sum(math.log(counts[token] / total) for token in tokens) / len(tokens))
     assert 1 < scores["perplexity"]["value"] < unigram / 3

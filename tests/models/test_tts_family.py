@@ -14,6 +14,7 @@ from tiny_tts import CONFIGS, SAID, build, examples, plain_inputs, write_csm
 
 from stentor.data.batch import Example
 from stentor.data.conditions import Spoken, draw
+from stentor.dataloading.planned import ModelDrops
 from stentor.errors import ConfigError
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.codecs.neural import NeuralCodec
@@ -89,9 +90,10 @@ def test_records_that_are_longer_than_the_model_are_left_out(kind, bundle, monke
     cut = MonoCut("x", 0, 20 / processor.frame_rate, 0, custom={"text": example.text})
     for what, limit, size in sizes:
         monkeypatch.setattr(processor, limit, size)
-        assert processor.drop_reason(cut) is None
+        assert ModelDrops(Speak(), processor, True)(cut) is None
         monkeypatch.setattr(processor, limit, size - 1)
-        assert processor.drop_reason(cut) == ("too_long", f"x: {size} positions of {what}; the model has {size - 1}.")
+        reason, message = ModelDrops(Speak(), processor, True)(cut)
+        assert reason == "too_long" and f"x: {size} positions of {what}; the model has {size - 1} (" in message
         monkeypatch.undo()
 
 

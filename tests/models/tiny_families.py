@@ -56,12 +56,14 @@ class Kind:
     decodings: tuple[dict[str, Any], ...] = field(default=({},))
     """Keys of the task with which a batch is answered as its items are; none where the task answers otherwise."""
 
-    def build(self, folder: Path, *, seed: int = 0, texts: Sequence[str] = TEXTS, **keys: Any) -> Bundle:
+    def build(
+        self, folder: Path, *, seed: int = 0, texts: Sequence[str] = TEXTS, made: Path | None = None, **keys: Any
+    ) -> Bundle:
         """A bundle in evaluation mode with weights from `seed`, or `from` an export."""
         origin = {} if "from" in keys else self.origin(folder)
         family = Family.model_validate({**self.keys, **origin, **keys})
         torch.manual_seed(seed)
-        bundle = family.build(TaskRequirements(self.task, self.terms, lambda: iter(texts)))
+        bundle = family.build(TaskRequirements(self.task, self.terms, lambda: iter(texts), made=made))
         bundle.model.eval()
         return bundle
 

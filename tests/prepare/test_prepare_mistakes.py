@@ -44,8 +44,8 @@ MISTAKES = [
     ("segments {corpus} --stage vda", 2, "unknown type 'vda'"),
     ("segments {corpus} --stage vad,second=[1,2]", 2, "did you mean 'seconds'"),
     ("segments {corpus} --stage language,languages=[klingonish]", 2, "klingonish"),
-    ("segments {corpus} --stage speakers,model=nowhere/at_all_here", 2, "nowhere/at_all_here"),
-    ("segments {corpus} --stage vad,detector=missing.onnx", 2, "missing.onnx"),
+    ("segments type=audio_folder,path={corpus} --stage speakers,model=nowhere/at_all_here", 2, "nowhere/at_all_here"),
+    ("segments type=audio_folder,path={corpus} --stage vad,detector=missing.onnx", 2, "missing.onnx"),
     ("mixtures", 2, "Say what to mix"),
     ("mixtures x --config {tiny}", 2, "Say what to mix"),
 ]

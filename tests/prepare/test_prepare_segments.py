@@ -266,7 +266,7 @@ def test_what_cannot_be_read_is_counted_and_listed(podcasts, tmp_path, capsys):
     assert main(["prepare", "segments", str(tmp_path / "nothing"), "--to", str(tmp_path / "x")]) == 3
     (tmp_path / "empty").mkdir()
     assert main(["prepare", "segments", str(tmp_path / "empty"), "--to", str(tmp_path / "x")]) == 3
-    assert "holds no file with a suffix of audio" in capsys.readouterr().err
+    assert "is no folder of a known layout" in capsys.readouterr().err
 
 
 def test_parts_of_recordings_and_stereo(podcasts, tmp_path):

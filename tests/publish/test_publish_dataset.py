@@ -175,7 +175,7 @@ def test_what_cannot_be_heard_is_listed_and_nothing_is_sent(manifest, tmp_path, 
     [
         ({"text": "x"}, "no `audio_path`"),
         ({"audio_path": "a.wav", "split": "../up"}, "a split is named by"),
-        ({"audio_path": "a.wav", "start": "now"}, "`start` must be seconds"),
+        ({"audio_path": "a.wav", "start": "now"}, "`start` must be a number of seconds"),
         ({"audio_path": "a.wav", "start": 9.0}, "no audio from 9 s on"),
     ],
 )

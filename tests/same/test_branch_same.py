@@ -4,7 +4,10 @@ import json
 import shutil
 
 import pytest
+import torch
 from safetensors.torch import load_file
+
+from tiny_configs import QUIET_WAVE
 
 KEPT = ("step", "epoch", "train/loss", "train/text", "train/ctc", "grad_norm", "lr", "padding")
 WER = "eval/dev/wer"
@@ -36,6 +39,17 @@ def test_an_unchanged_branch_is_bit_identical(tiny, here, trace, tmp_path):
     assert "is finished" in here("train", *settings, "name=branch", "--resume-from", checkpoint)
     [part] = json.loads((runs / "branch" / "results.json").read_text())["parts"]
     assert part["from"] == 5 and part["origin"]["run"] == "straight" and "changed" not in part
+
+
+def test_a_branch_does_not_add_folded_adapters_again(tiny, here, tmp_path):
+    runs, config = tmp_path / "runs", tiny()
+    config.write_text(config.read_text().replace("text: {type: cross_entropy}, ", ""))
+    model = {"type": "ctc", "config": QUIET_WAVE, "lora": {"rank": 2}}
+    settings = [config, f"model={json.dumps(model)}", *LONG, "data.batch_tokens=2000", "optim.lr=0.1"]
+    here("train", *settings, "name=straight")
+    here("train", *settings, "name=branch", "--resume-from", runs / "straight" / "checkpoints" / "step-000004")
+    one, two = (load_file(runs / name / "export" / "model.safetensors") for name in ("straight", "branch"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 @pytest.mark.slow

@@ -142,6 +142,7 @@ def test_token_shards_have_no_real_audio(evaluate, model, data, recognizer, tmp_
         (["--voice", "hers"], "Unknown --voice hers; known: auto, reference, instruct, none"),
         (["--length", "long"], "Unknown --length long"),
         (["--normalizer", "english"], "Unknown --normalizer english"),
+        (["--normalizer", "none,fleurs"], "--normalizer takes several names for recognisers only"),
         (["--generation", "step=3"], "did you mean 'steps'?"),
         (["--generation", "steps=0"], "steps"),
         (["--judge", "utmost"], "unknown type 'utmost'"),
@@ -199,3 +200,18 @@ def test_on_a_cluster_it_goes_on_after_a_kill(ray_cluster, evaluate, model, data
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))  # killed within a group
     assert outcome("--ray", ray_cluster) == local
     assert not journal.exists()
+
+
+def test_a_recogniser_is_scored_after_several_normalizers(recognizer, data, tmp_path, capsys):
+    rows = [json.loads(line) | {"text": "रात हो गई Don't"} for line in data.read_text().splitlines()]
+    (data.parent / "hindi.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["evaluate", str(recognizer), "--data", f"type=jsonl,path={data.parent / 'hindi.jsonl'},language=hi"]
+    out, names = tmp_path / "scores.json", ["multilingual", "none", "whisper_basic"]
+    assert main([*command, "--normalizer", ",".join([*names, "none"]), "--json", str(out)]) == 0
+    figures, printed = json.loads(out.read_text()), capsys.readouterr().out
+    assert list(figures["normalizers"]) == names and figures["eval"]["wer"] == figures["normalizers"][names[0]]["wer"]
+    totals = [figures["normalizers"][name]["wer"]["total"] / len(rows) for name in names]
+    assert totals == [4, 4, 6], "whisper_basic divides रात and Don't"
+    assert all(f"\n  {name} " in printed for name in names)
+    assert main([*command, "--normalizer", "none,basic"]) == 2
+    assert "Unknown --normalizer basic; known: auto, multilingual" in capsys.readouterr().err

@@ -32,6 +32,11 @@ def test_subtitles_follow_the_word_times(worded, tone, run):
     answer = worded.client.audio.transcriptions.create(file=path, model="model", response_format="srt")
     _, printed, _ = run("transcribe", folder, path, "--words", "--format", "srt")
     assert answer.rstrip("\n") == printed.rstrip("\n") and "00:00:00,100 --> " in answer
+    fields = {"response_format": "vtt", "extra_body": {"cues": "words", "highlight_words": True, "cue_gap": 0.2}}
+    answer = worded.client.audio.transcriptions.create(file=path, model="model", **fields)
+    flags = ("--cues", "words", "--highlight-words", "--cue-gap", 0.2)
+    _, printed, _ = run("transcribe", folder, path, "--words", "--format", "vtt", *flags)
+    assert answer.rstrip("\n") == printed.rstrip("\n")
 
 
 def test_verbose_json(talks, tone):
@@ -142,6 +147,8 @@ WRONG = [
     ({"temperature": 1.5}, 400, "temperature", "must be a number from 0 to 1 or null, not 1.5"),
     ({"include": ["logprobs"], "response_format": "text"}, 400, "include", "response_format=json"),
     ({"known_speaker_names": ["Ann"]}, 400, "known_speaker_references", "needs one"),
+    ({"extra_body": {"cue_gap": 1}}, 400, None, "cue_gap: only for subtitles, so add response_format srt"),
+    ({"extra_body": {"max_line_width": 0}}, 400, "max_line_width", "must be a whole number"),
     ({"extra_body": {"languag": "en"}}, 400, "languag", "did you mean 'language'?"),
 ]
 

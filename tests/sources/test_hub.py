@@ -113,6 +113,20 @@ def test_audio_folder(tmp_path, stream):
         assert load_audio(cut) == pytest.approx(tone(int(text_of(cut)[-1])), abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["audiofolder", "parquet", "csv"])
+def test_a_folder_with_the_name_of_a_format_is_that_folder(tmp_path, monkeypatch, name):
+    """`datasets` would take the name for a format and read what lies around."""
+    write_parquet(tmp_path / name, rows(2))
+    write_parquet(tmp_path / "neighbour", rows(5))
+    write_parquet(tmp_path, rows(4))
+    monkeypatch.chdir(tmp_path)
+    section = {"type": "hub", "cache": str(tmp_path / "cache")}
+    found = Source.model_validate(section | {"name": name})
+    assert len(list(found.cuts())) == len(list(found.texts())) == 2
+    with pytest.raises(ConfigError, match="no folder `text` here, and `text` is a format"):
+        list(Source.model_validate(section | {"name": "text"}).cuts())
+
+
 def write_webdataset(folder, name="train-00000.tar", kind="flac"):
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(folder / name, "w") as tar:
@@ -250,7 +264,7 @@ def test_preset_fills_in_from_a_local_copy(tmp_path):
     assert len(load_audio(cuts[0])) == pytest.approx(8000, abs=1)
 
 
-@pytest.mark.parametrize("language", ["fr", "fr_fr"])
+@pytest.mark.parametrize("language", ["fr", "fr_fr", "French", "fra"])
 def test_a_preset_gives_language_codes(tmp_path, language):
     data = [
         {

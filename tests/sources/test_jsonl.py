@@ -7,7 +7,7 @@ import soundfile
 
 from stentor.data.cut import UnusableRecord, field_of, language_of, record_from_cut, speaker_of, text_of, words_of
 from stentor.errors import DataError
-from stentor.sources.base import Source, filter_warnings
+from stentor.sources.base import Source, source_notes
 from stentor.sources.manifest import Jsonl
 
 
@@ -129,14 +129,12 @@ def test_missing_manifest_names_the_nearest(folder):
     write(folder, {"audio_path": "a.wav"}, name="train.jsonl")
     with pytest.raises(DataError, match=r"did you mean .*train\.jsonl"):
         cuts(folder / "trian.jsonl")
-    with pytest.raises(DataError, match=r"is a folder, not a manifest; it holds train\.jsonl"):
-        cuts(folder)
     with pytest.raises(DataError, match=r"The folder .*nowhere does not exist"):
         cuts(folder / "nowhere" / "train.jsonl")
     (folder / "empty.jsonl").write_text("\n")
     with pytest.raises(DataError, match="holds no records"):
         cuts(folder / "empty.jsonl")
-    (folder / "latin.jsonl").write_bytes(b'{"audio_path": "\xe4.wav"}\n')
+    (folder / "latin.jsonl").write_bytes(b'{"audio_path": "\x81.wav"}\n')
     assert "latin.jsonl:1: not UTF-8" in cuts(folder / "latin.jsonl")[0].message
 
 
@@ -166,7 +164,15 @@ def test_where_exclude_limit_and_language(folder):
     path = write(folder, *rows)
     assert [c.id for c in cuts(path, where={"speaker": ["a", "b"]}, exclude={"take": [0, 4]})] == ["u1", "u3"]
     assert [c.id for c in cuts(path, where={"speaker": "c"}, limit=1)] == ["u2"]
-    assert [language_of(c) for c in cuts(path, language="en", limit=2)] == ["de", "en"]
+    english = Jsonl(type="jsonl", path=path, language="en", limit=2)
+    assert [language_of(c) for c in english.cuts()] == ["en", "en"]
+    replaced = "train.language: en replaces the language of 1 record (de 1)."
+    assert source_notes({"train": english}, "data") == [f"data.{replaced}"]
+    german = Jsonl(
+        type="jsonl", path=path, language="de-AT", where={"language": "de"}
+    )  # the record's own, or else the source's
+    assert len(list(german.cuts())) == 6 and source_notes({"train": german}, "data") == []
+    assert [c.id for c in cuts(path, language="en", where={"language": "de"})] == ["u0"]
     everything = [c.id for c in cuts(path)]
     assert [c.id for c in cuts(path, limit=1)] + [c.id for c in cuts(path, skip=1)] == everything
     assert [c.id for c in cuts(path, skip=1, limit=1)] == everything[1:2]
@@ -177,9 +183,9 @@ def test_values_that_no_record_has_are_told(folder):
     inner = {"type": "jsonl", "path": str(write(folder, *rows)), "exclude": {"speaker": ["bent", "ben"]}}
     joined = Source.model_validate({"type": "join", "source": [inner], "count": 3})
     short = Source.model_validate(inner | {"where": {"speaker": "anna"}, "limit": 1})
-    assert filter_warnings({"train": [joined]}, "data") == []  # it was not read
+    assert source_notes({"train": [joined]}, "data") == []  # it was not read
     assert len(list(joined.cuts())) == 3 and list(short.cuts()) == []
-    assert filter_warnings({"train": [joined], "test": {"short": short}}, "data") == [
+    assert source_notes({"train": [joined], "test": {"short": short}}, "data") == [
         "data.train.0.source.0.exclude: no record has the speaker bent; is it spelled right?"
     ]
 
@@ -191,7 +197,7 @@ def test_a_number_is_found_where_it_is_written_as_a_text(folder):
     path = write(folder, *rows)
     source = Source.model_validate({"type": "jsonl", "path": str(path), "where": {"chapter": [12, 14]}})
     assert [c.id for c in source.cuts()] == ["u0", "u2"]
-    assert filter_warnings({"source": source}, "data") == [
+    assert source_notes({"source": source}, "data") == [
         "data.source.where: no record has the chapter 14; is it spelled right?"
     ]
 

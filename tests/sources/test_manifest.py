@@ -107,7 +107,7 @@ def test_shar_folder_is_read_in_any_order(recording, tmp_path):
 def test_other_manifests_are_told_apart(recording, tmp_path):
     CutSet.from_cuts([cut_of(recording)]).to_file(tmp_path / "cuts.jsonl")
     for name, content, message in (
-        ("recordings.jsonl", recording.to_dict(), "this is a recording, not a cut"),
+        ("recordings.jsonl", recording.to_dict(), "its supervisions are not beside it: expected supervisions.jsonl"),
         ("plain.jsonl", {"audio_path": "a.wav"}, "load a manifest of plain records with `type: jsonl`"),
         ("cut.jsonl", {"type": "MonoCut", "id": "x"}, "not a valid lhotse cut"),
     ):

@@ -232,7 +232,10 @@ def test_original_tars_of_emilia(tmp_path):
 def test_manifests_of_granary(tmp_path):
     """As NeMo has them; the audio was downloaded apart."""
     row = {"audio_filepath": "en/a.wav", "text": "Hello.", "duration": 1.0, "source_lang": "en", "utt_id": "a"}
-    lay_out(tmp_path, {"manifests/en/yodas.jsonl": [row, {**row, "audio_filepath": "b.wav"}], "audio/en/a.wav": 1.0})
+    lay_out(
+        tmp_path,
+        {"manifests/en/yodas.jsonl": [row, {**row, "audio_filepath": "b.wav", "utt_id": "b"}], "audio/en/a.wav": 1.0},
+    )
     options = {"audio_folder": str(tmp_path / "audio")}
     cut, gone = cuts_of("granary", tmp_path / "manifests", options=options)
     assert (cut.id, text_of(cut), language_of(cut)) == ("a", "Hello.", "en") and len(load_audio(cut)) == 16000

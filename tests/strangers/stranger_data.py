@@ -21,7 +21,7 @@ def a_manifest_with_a_byte_order_mark(folder):
     clips(folder, b"\xef\xbb\xbf" + json.dumps(LINE).encode() + b"\r\n")
 
 
-@row("NVIDIA-NeMo/Speech/issues/2234", CHECK % "data.jsonl", code=3, says=("data.jsonl", "line"))
+@row("NVIDIA-NeMo/Speech/issues/2234", CHECK % "data.jsonl", says=("1 record", "JSON object"))
 def a_manifest_that_is_spread_over_lines(folder):
     clips(folder, json.dumps(LINE, indent=2))
 
@@ -31,7 +31,7 @@ def a_manifest_with_two_objects_on_a_line(folder):
     clips(folder, 2 * json.dumps(LINE))
 
 
-@row("NVIDIA-NeMo/Speech/issues/3590", CHECK % "data.jsonl", code=3, says=("data.jsonl",))
+@row("NVIDIA-NeMo/Speech/issues/3590", CHECK % "data.jsonl", says=("1 record", "JSON list"))
 def a_manifest_that_is_a_list(folder):
     clips(folder, json.dumps([LINE]))
 
@@ -81,35 +81,35 @@ def an_rttm_of_a_name_with_a_space(folder):
     (folder / "out" / "my vocals.rttm").write_text("SPEAKER my_vocals 1 0.0 0.7 <NA> <NA> ann <NA> <NA>\n")
 
 
-@row("rhasspy/piper/issues/368", CHECK % "metadata.csv", says=("2 records",), later="issue 55: layouts of voices")
+@row("rhasspy/piper/issues/368", CHECK % "metadata.csv", says=("2 records",))
 def metadata_of_piper_with_speakers(folder):
     for name in ("1", "2"):
         wav(folder / "wav" / f"{name}.wav")
     (folder / "metadata.csv").write_text("wav/1.wav|male1|one two three\nWav/2.wav|male1|one two three\n")
 
 
-@row("rhasspy/piper/issues/147", CHECK % "metadata.csv", says=("1 record",), later="issue 55: layouts of voices")
+@row("rhasspy/piper/issues/147", CHECK % "metadata.csv", says=("1 record",))
 def metadata_with_a_single_quotation_mark(folder):
     clips(folder, 'a|one "two three\n', "metadata.csv")
 
 
-@row("coqui-ai/TTS/issues/3050", CHECK % "metadata.csv", says=("1 record",), later="issue 55: layouts of voices")
+@row("coqui-ai/TTS/issues/3050", CHECK % "metadata.csv", says=("1 record",))
 def metadata_of_coqui(folder):
     clips(folder, "audio_file|text|speaker_name\na.wav|one two three|ann\n", "metadata.csv")
 
 
-@row(REVIEW, CHECK % "data.jsonl", says=("1 record",), later="issue 55: Qwen3-ASR's own layout")
+@row(REVIEW, CHECK % "data.jsonl", says=("1 record",))
 def transcripts_in_the_layout_of_qwen3_asr(folder):
     clips(folder, json.dumps({"audio": "a.wav", "text": "language English<asr_text>one two three"}))
 
 
-@row(REVIEW, CHECK % "data.jsonl", says=("unaligned",), later="issue 55: word times are checked")
+@row(REVIEW, CHECK % "data.jsonl", says=("unaligned",))
 def words_that_voxlm_could_not_align(folder):
     words = [{"word": w, "start": a, "end": b} for w, a, b in (("one", 0, 0.2), ("two", 0, 0), ("three", 0.4, 0.7))]
     clips(folder, json.dumps({**LINE, "words": words}))
 
 
-@row(REVIEW, CHECK % "data.jsonl --model {whisper}", says=("<|0.00|>",), later="issue 55: special tokens in texts")
+@row(REVIEW, CHECK % "data.jsonl --model {whisper}", says=("<|0.00|>",))
 def names_of_control_tokens_in_a_transcript(folder):
     clips(folder, json.dumps({**LINE, "text": "<|0.00|> one two three<|endoftext|>"}))
 

@@ -43,6 +43,7 @@ NOT_PATHS = keys(
         "Train": "best_metric",
         "PromptSection": "audio_start audio_end",
         "Join": "same",
+        "Jsonl": "columns",
         "OmniVoiceTokenizer": "phonemes",
         "ParameterGroup": "params",
         "Speak": "instruct_from",

@@ -102,11 +102,11 @@ def test_lines_and_tables():
     ("name", "data", "message"),
     [
         ("a.csv", b"one,two,three\n1,2,3\n", "a.csv:1: no column is named text"),
-        ("a.csv", b"file,text\nx.wav\n", "a.csv:2: this line has 1 columns"),
-        ("a.csv", b"file,text,start\nx.wav,hi,soon\n", "a.csv:2: start and end must be seconds"),
+        ("a.csv", b"file,text\nx.wav\n", "a.csv:2: 1 columns where the table has 2"),
+        ("a.csv", b"file,text,start\nx.wav,hi,soon\n", "a.csv:2: `start` must be a number of seconds, got 'soon'"),
         ("a.csv", b"file,text,start,end\nx.wav,hi,nan,inf\n", "a.csv:2: start and end must be seconds"),
         ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n{\n', "a.jsonl:2: it has no `text`"),
-        ("a.jsonl", b"[" * 100_000, "a.jsonl:1: this is not a JSON object"),
+        ("a.jsonl", b"[" * 100_000, "a.jsonl:1: its lists or objects are nested too deeply"),
         ("a.txt", b"fine\n\xff\xfa\n", "a.txt:2: this is not UTF-8 text"),
         ("a.txt", b"fine\nMZ\0\0", "a.txt:2: this is not a text file"),
         ("a.txt", b" \n", "a.txt holds no transcript"),
@@ -150,7 +150,7 @@ def test_texts_with_other_line_separators_stay_whole():
 def test_commas_of_a_sentence_are_never_cut_off():
     assert [e.text for e in parse("m.csv", b'file,text\na.wav,"Hello, ""you"""\n')] == ['Hello, "you"']
     for table in (b"file,text\na.wav,Hello, world\n", b"text\nHello, world\n"):
-        with pytest.raises(DataError, match=r"m.csv:2: this line has \d columns, the first has \d: put texts"):
+        with pytest.raises(DataError, match=r"m.csv:2: \d columns where the table has \d. Put texts"):
             parse("m.csv", table)
     with pytest.raises(DataError, match=r"m.csv:3: .*quotation mark"):
         parse("m.csv", b'file,text\na.wav,fine\nb.wav,"never closed\n')
@@ -242,3 +242,11 @@ def test_too_many_lines():
 def test_strings_of_textgrids():
     text = SHORT.replace('"hello ""x"", there\nyou"', '"""a"" b""\n""\nc"')
     assert plain(parse("b.TextGrid", text.encode())) == [('"a" b" " c', "b", 0.0, 2.5)]
+
+
+def test_tables_and_json_have_all_names_of_layouts():
+    """A sign of inches opens no quotation; audio may be an object; milliseconds are no seconds."""
+    assert [e.text for e in parse("m.csv", b'file,text\na,5" pipe\nb,6" pipe\n')] == ['5" pipe', '6" pipe']
+    rows = b'{"audio": {"path": "d/a.wav"}, "transcription": "x", "start_ms": 500, "end_ms": 1500, "json": 1}\n'
+    assert plain(parse("m.jsonl", rows)) == [("x", "a", 0.5, 1.5)]
+    assert plain(parse("m.csv", b"file,text,duration\na.wav,x,2\n")) == [("x", "a", None, None)]

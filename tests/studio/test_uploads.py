@@ -77,7 +77,7 @@ def test_oversized_uploads_are_refused(voices, upload, monkeypatch):
 def test_transcripts_that_do_not_fit_take_nothing(voices, upload):
     with pytest.raises(DataError, match="3 lines of text for 2 recordings"):
         add_uploads(voices, [upload("a.wav"), upload("b.wav")], pasted="eins\nzwei\ndrei")
-    with pytest.raises(DataError, match=r"t.jsonl:2: this is not a JSON object"):
+    with pytest.raises(DataError, match=r"t.jsonl:2: each line must be a JSON object"):
         add_uploads(voices, [upload("a.wav")], [upload("t.jsonl", '{"audio_path": "a.wav", "text": "x"}\n[1]\n')])
     assert voices.records() == []
 

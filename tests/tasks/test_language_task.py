@@ -56,7 +56,7 @@ def test_a_text_is_as_likely_as_its_tokens(bundle):
     task, items = examples(TEXTS)
     outputs = task.predict(bundle, items)
     for text, output in zip(TEXTS, outputs):
-        ids = bundle.processor._ids(text)
+        ids = bundle.processor.ids(text)
         with torch.no_grad():
             head = bundle.model(
                 tokens=torch.tensor([[bundle.processor.bos_id, *ids]]),

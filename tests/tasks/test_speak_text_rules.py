@@ -202,7 +202,8 @@ def test_tags_are_tokenised_by_themselves():
     class Words:
         """Tokenises like BPE: a space belongs to what follows it."""
 
-        unk_token_id = None
+        unk_token_id = unk_token = None
+        added_tokens_decoder = {}
 
         def __init__(self):
             self.parts = []

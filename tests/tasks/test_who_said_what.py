@@ -36,8 +36,8 @@ class Letters:
     def parse(self, text):
         return self.kind.parse(text)
 
-    def written(self, text):
-        return self.kind.written(text)
+    def words_in(self, text):
+        return self.kind.words_in(text)
 
     def max_new_tokens(self, seconds):
         return self.limit

@@ -4,7 +4,9 @@ import pytest
 
 from stentor.cli import main
 from stentor.errors import ConfigError
-from stentor.text.languages import checked_language, find, known_code, language_code, table, unknown_language
+from stentor.models.seq2seq.processor import language_codes
+from stentor.sources.hub_presets import PRESETS
+from stentor.text.languages import among, checked_language, find, known_code, language_code, table, unknown_language
 
 
 def test_the_table_has_omnivoices_languages():
@@ -88,3 +90,45 @@ def test_records_name_their_language_by_its_code(tmp_path):
 def test_commands_refuse_an_unknown_language(command, capsys):
     assert main([*command.split(), "--language", "engish"]) == 2
     assert "There is no language 'engish': did you mean en (English)?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("language", "whispers", "fleurs"),
+    [
+        ("nb", "no", "nb_no"),
+        ("no", "no", "nb_no"),
+        ("nn", "nn", None),
+        ("jv", "jw", "jv_id"),
+        ("jw", "jw", "jv_id"),
+        ("iw", "he", "he_il"),
+        ("in", "id", "id_id"),
+        ("cmn", "zh", "cmn_hans_cn"),
+        ("zh-CN", "zh", "cmn_hans_cn"),
+        ("fil", "tl", "fil_ph"),
+        ("tl", "tl", "fil_ph"),
+        ("yue", "yue", "yue_hant_hk"),
+        ("pt-BR", "pt", "pt_br"),
+        ("English", "en", "en_us"),
+        ("en-GB", "en", "en_us"),
+        ("Klingon", None, None),
+    ],
+)
+def test_a_language_finds_the_code_of_a_model_and_of_a_data_set(language, whispers, fleurs):
+    codes = language_codes()
+    assert codes.get(among(language, tuple(codes)) or "") == whispers
+    assert PRESETS["fleurs"].spelling(language) == fleurs
+
+
+def test_a_language_that_only_looks_alike_is_not_taken():
+    assert among("yue", ("zh",)) is None and among("hr", ("sr", "bs")) is None and among("da", ("no",)) is None
+    assert (
+        among("nn", ("en", "no")) == "no" and among("en-GB", ("en-US", "en-GB")) == "en-GB" and among(None, ()) is None
+    )
+
+
+def test_models_are_listed_by_any_name_of_a_language(capsys):
+    listed = set()
+    for name in ("nb", "no", "Norwegian"):
+        assert main(["models", "--language", name, "--task", "transcribe"]) == 0
+        listed.add(capsys.readouterr().out)
+    assert len(listed) == 1 and "whisper" in listed.pop()

@@ -47,12 +47,12 @@ class WhisperMel:
         import torch
 
         self.n_mels, self.pad_to_30s, self.windows, self.bare = n_mels, pad_to_30s, windows, bare
-        self.window = torch.hann_window(N_FFT)
+        self.window = torch.hann_window(N_FFT, device="cpu")
         # Each bin twice: a complex spectrum is read as real and imaginary parts side by side.
         filters = torch.from_numpy(mel_filters(n_mels)).T.repeat_interleave(2, dim=1)
         self.bands = []
         """(mel filters, values of the power spectrum that they cover, weights), which together are all filters."""
-        for mels in torch.arange(n_mels).tensor_split(_BANDS):
+        for mels in torch.arange(n_mels, device="cpu").tensor_split(_BANDS):
             nonzero = filters[mels].any(0).nonzero()[:, 0]
             rows, columns = slice(int(mels[0]), int(mels[-1]) + 1), slice(int(nonzero[0]), int(nonzero[-1]) + 1)
             self.bands.append((rows, columns, filters[rows, columns].contiguous()))

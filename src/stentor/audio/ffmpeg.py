@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stentor.audio.suffixes import is_text
 from stentor.errors import AudioError
 
 _BARE = re.compile(r"[suf]\d+([bl]e)?|alaw|mulaw|vidc|aptx\w*|dfpwm|g726(le)?|codec2raw")
@@ -215,10 +216,3 @@ class Track:
 def cut_short(path: Path, fault: str, state: str = "cut short") -> AudioError:
     """The error for a file that is not whole."""
     return AudioError(f"{path} is {state}: {fault} (--partial reads what is there).", "truncated")
-
-
-def is_text(path: Path) -> bool:
-    """Whether a file begins as plain text does."""
-    with path.open("rb") as raw:
-        head = raw.read(512)
-    return all(byte >= 32 or byte in b"\t\r\n" for byte in head) and head.isascii()

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from stentor.audio.ffmpeg import is_text
+from stentor.audio.suffixes import is_text
 from stentor.errors import AudioError
 
 # What libsndfile's log says about a file that ends before its header says.

@@ -4,8 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePath
 
-from stentor.audio.ffmpeg import is_text
-
 _LIBSNDFILE = """
     wav wave bwf flac mp3 ogg oga ogx opus sph nist aiff aif aifc au snd w64 rf64 caf mp2 mpa mpga m2a voc gsm vox
     ircam sf paf avr pvf sds svx wve
@@ -53,3 +51,10 @@ def _by_suffix(files: Iterable[PurePath]) -> str:
     parts = [f"{len(files)} {suffix} ({', '.join(map(str, files[:_NAMED]))})" for suffix, files in named]
     rest = sum(map(len, groups.values())) - sum(len(files) for _, files in named)
     return ", ".join([*parts, f"{rest} others"] if rest else parts)
+
+
+def is_text(path: Path) -> bool:
+    """Whether a file begins as plain text does."""
+    with path.open("rb") as raw:
+        head = raw.read(512)
+    return all(byte >= 32 or byte in b"\t\r\n" for byte in head) and head.isascii()

@@ -73,10 +73,10 @@ class Console(Callback):
         self._guard(self._progress.refresh)
 
     def on_metrics(self, trainer: Trainer, metrics: dict[str, Any]) -> None:
-        if metrics.get("train/loss") is None or not trainer.main:
+        if "train/loss" not in metrics or not trainer.main:
             return
         if self._progress is not None:
-            parts = [f"loss {metrics['train/loss']:.4g}"]
+            parts = _losses(metrics)
             if (rate := metrics.get("audio_seconds_per_second")) is not None:
                 parts.append(f"{rate:.0f} audio s/s")
             self._progress.update(self._bar, figures=" · ".join(parts))
@@ -96,7 +96,7 @@ class Console(Callback):
 
     def _row(self, trainer: Trainer, metrics: dict[str, Any]) -> str:
         total = f"/{trainer.total_steps}" if trainer.total_steps else ""
-        parts = [f"step {metrics['step']}{total}", f"loss {metrics['train/loss']:.4g}"]
+        parts = [f"step {metrics['step']}{total}", *_losses(metrics)]
         terms = [k for k, v in metrics.items() if k.startswith("train/") and k != "train/loss" and v is not None]
         if 1 < len(terms) <= MOST_TERMS:
             parts += [f"{k.removeprefix('train/')} {metrics[k]:.4g}" for k in terms]
@@ -122,6 +122,12 @@ class Console(Callback):
             silence_stdout()
 
 
+def _losses(metrics: dict[str, Any]) -> list[str]:
+    """Return the loss, if any step had one, and the number of skipped steps."""
+    parts = [] if metrics["train/loss"] is None else [f"loss {metrics['train/loss']:.4g}"]
+    return [*parts, f"skipped {metrics['skipped']}"] if metrics.get("skipped") else parts
+
+
 def scores_text(scores: dict[str, Score]) -> str:
     """Return `wer 3.61 % (72/2000, 95 %: 2.90–4.41 %)  cer 1.20 %`: the scores, the first one with its details."""
     parts: list[str] = []
@@ -129,11 +135,19 @@ def scores_text(scores: dict[str, Score]) -> str:
         if metric in MINOR:
             continue
         text = f"{metric} {figure(metric, score.value)}"
-        details = [f"{score.errors}/{score.total}"] if score.errors is not None and score.total is not None else []
+        counted = f"{score.errors}/{score.total}{_unit(metric, score)}"
+        details = [counted] if score.errors is not None and score.total is not None else []
         if bounds := interval(metric, {"low": score.low, "high": score.high}):
             details.append(f"95 %: {bounds}{_drawn(score)}")
         parts.append(f"{text} ({', '.join(details)})" if details and not parts else text)
     return "  ".join(parts)
+
+
+def _unit(metric: str, score: Score) -> str:
+    """Return the unit of a word error rate that does not count words, or not alone."""
+    apart = f" words and, in {score.details.get('items_by_character')} items, characters"
+    unit = "" if metric == "cer" else score.details.get("unit", "word")
+    return {"character": " characters", "mixed": apart}.get(unit, "")
 
 
 def _drawn(score: Score) -> str:

@@ -68,9 +68,10 @@ class EarlyStop(Callback):
         assert self._watched is not None
         self._stopped = True
         name, metric = self._watched.name, self._watched.metric
-        best = (
-            "never a finite value" if self._best is None else f"{figure(metric, self._best)} at step {self._best_step}"
-        )
+        value, step = self._best, self._best_step
+        if trainer.steering.best == self._watched and (ranked := trainer.progress.best):  # by any improvement
+            value, step = ranked[0]["value"], ranked[0]["step"]
+        best = "never a finite value" if value is None else f"{figure(metric, value)} at step {step}"
         trainer.stop(f"{name} has not improved in {self._bad} evaluations (best: {best})")
 
     def on_end(self, trainer: Trainer, error: BaseException | None) -> None:

@@ -11,7 +11,7 @@ from stentor.data.storage import as_path, copy_files, files_below, is_remote, na
 from stentor.data.storage_cache import local_copy, local_folder, work_place
 from stentor.errors import DataError, MissingData
 from stentor.inference.declarations import declarations
-from stentor.section import Section
+from stentor.section.full_paths import mapped
 
 AnySection = TypeVar("AnySection")
 
@@ -58,16 +58,8 @@ def brought_run(model: str) -> str:
 
 def with_local_models(section: AnySection) -> AnySection:
     """A copy of a section, such as `model:`, in which addresses of models and of stored features are local folders."""
-    copy: Any = section.model_copy()  # type: ignore[attr-defined]
-    for name in type(copy).model_fields:
-        value = getattr(copy, name)
-        if isinstance(value, Section):
-            local: Any = with_local_models(value)
-        else:
-            local = brought(value) if isinstance(value, str) else value
-        if local is not value:
-            copy.__dict__[name] = local
-    return copy  # type: ignore[no-any-return]
+    local: AnySection = mapped(section, lambda value, _: brought(value) if isinstance(value, str) else value)
+    return local
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path, PurePath
 
 from stentor.commands.recording_options import ONE, AlignOptions
+from stentor.data.layouts.transcripts import READERS
 from stentor.data.storage import as_path, full_path, is_remote, name_of, read_whole
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import describe_problem, transcript, warnings_of
@@ -18,7 +19,7 @@ from stentor.pipeline.file_progress import parse_formats, require_folder
 from stentor.pipeline.outputs import Outputs, digest, identity
 from stentor.pipeline.progress import Progress
 from stentor.text.languages import checked_language
-from stentor.text.transcript_formats import READERS, text_lines
+from stentor.text.transcript_formats import text_lines
 
 
 def align(options: AlignOptions) -> None:

@@ -22,6 +22,7 @@ from stentor.pipeline.file_progress import check_failed, parse_formats
 from stentor.pipeline.outputs import Outputs, digest, identity, make_folder
 from stentor.pipeline.runner import Pipeline, Writer, reject, unfinished
 from stentor.sources.audio_folder import AudioFolder
+from stentor.sources.base import source_notes
 from stentor.text.languages import checked_language
 
 NAMED = 20
@@ -50,6 +51,8 @@ def align_many(options: AlignOptions) -> None:
     make_folder(options.out)
     _, engine = engine_of(options.model, options.engine)
     cuts = RecordTable(source.cuts())
+    for note in source_notes(source, "data"):
+        print(note, file=sys.stderr)
     names = record_names([cut.id for cut in cuts])
     outputs = Outputs(options.out, "align", options, dict(zip(names, map(_facts, cuts))))
     todo = outputs.plan([SUFFIXES[format] for format in formats], options.skip_existing, "records")

@@ -5,7 +5,6 @@ They lie in the run folder, one pair of files per set: `before/SET.json` (the sc
 """
 
 import contextlib
-import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from stentor.engine.trainer import Trainer
 from stentor.errors import Stopped, without_secrets
 from stentor.metrics.format import figure, label, percent
 from stentor.pipeline.journal import write_json, write_lines
+from stentor.pipeline.outputs import digest
 
 
 @dataclass
@@ -76,7 +76,7 @@ def score_baseline(trainer: Trainer, eval_sets: Sequence[EvalSet], folder: Path)
     def stop() -> None:
         raise Stopped("Stopped by a signal before training began. Run the same command to resume.")
 
-    model_digest = _digest([trainer.config.plain()["model"]])
+    model_digest = digest(trainer.config.plain()["model"])
     row: dict[str, Any] = {}
     with on_signal(stop), _random_state_restored():
         for eval_set in eval_sets:
@@ -131,14 +131,7 @@ def _set_digest(config: RunConfig, eval_set: EvalSet) -> str:
         for batch in eval_set.plan.epoch(0)
         for i in batch
     )
-    return _digest(facts)
-
-
-def _digest(facts: Sequence[Any]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for fact in facts:
-        digest.update(json.dumps(fact, sort_keys=True, ensure_ascii=False).encode() + b"\n")
-    return digest.hexdigest()
+    return digest(facts)
 
 
 @contextlib.contextmanager

@@ -156,7 +156,7 @@ class VoxtralOptions:
 
     commands: list[str] = Argument(
         "Shell scripts that call train.py, train_lora.py or the scripts that publish; such a command itself, in "
-        "quotes; or YAML or JSON files of options.",
+        "quotes; or Python, YAML or JSON files with the settings.",
         metavar="FILE_OR_COMMAND...",
     )
     to: Path | None = Option(TO)

@@ -95,10 +95,11 @@ class EvaluateOptions(GpuCluster):
         "For speech models: ask for clean speech after noisy references.", flags="--denoise/--no-denoise", **SPEECH
     )
     normalizer: str = Option(
-        "Text normaliser for speech: whisper_basic, whisper_english, none, seed_tts, librispeech_pc, minimax, fleurs, "
-        "or auto: that of the evaluation list.",
+        "Text normaliser of the error rates: multilingual, whisper_basic, whisper_english, none, seed_tts, "
+        "librispeech_pc, minimax, fleurs, open_asr, or auto: that of the evaluation list, or the model's own. For "
+        "recognisers several as NAME,NAME: each gets its figures, the first one is the main one.",
         "auto",
-        **JUDGES,
+        ways=(TASK, STREAM, SPEAK, AUDIO_FROM),
     )
     audio: Path | None = Option("For speech models: write their speech to this folder.", output=True, **SPEECH)
     audio_from: Path | None = Option(
@@ -108,6 +109,11 @@ class EvaluateOptions(GpuCluster):
     ray: str | None = Option(RAY, ways=(TASK,))
     jobs: int | None = Option(WORKERS, min=1, needs="ray")
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
+
+    @property
+    def normalizers(self) -> list[str]:
+        """The names of `--normalizer`, each once."""
+        return list(dict.fromkeys(name.strip() for name in self.normalizer.split(",")))
 
     @property
     def speaks_board(self) -> bool:

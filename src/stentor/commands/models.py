@@ -14,7 +14,7 @@ from stentor.errors import ConfigError
 from stentor.metrics.format import count, text_table
 from stentor.models.catalogue import FULL, LORA, KnownModel, known_models
 from stentor.tasks.base import Task
-from stentor.text.languages import checked_language, known_code
+from stentor.text.languages import among, checked_language
 
 CAN = ("words", "speakers", "streaming", "translation")
 HOURS = 10.0
@@ -129,8 +129,8 @@ def find(name: str) -> KnownModel:
 def _passes(model: KnownModel, filters: ModelsOptions) -> bool:
     if filters.task is not None and filters.task not in model.tasks:
         return False
-    codes = set(map(known_code, model.languages)) if isinstance(model.languages, tuple) else ()  # else unlisted
-    if filters.language is not None and model.languages is not None and known_code(filters.language) not in codes:
+    codes = model.languages if isinstance(model.languages, tuple) else ()  # else unlisted
+    if filters.language is not None and model.languages is not None and among(filters.language, codes) is None:
         return False
     return filters.can is None or filters.can in model.can
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stentor.commands.train import finish, open_run, trainer_of
-from stentor.config.load import load, resolved, stage_configs
+from stentor.config.load import load, run_texts, stage_configs
 from stentor.data.batch import Batch
-from stentor.engine import bad_records, checkpoint, state
+from stentor.engine import bad_records, checkpoint, nonfinite, state
 from stentor.engine.restore import begin
 from stentor.engine.trainer import Trainer
 from stentor.errors import ConfigError
@@ -38,7 +38,7 @@ def open_trainer(
     folder = Path(settings.output) / settings.name
     if (folder / "results.json").exists():
         raise ConfigError(f"{folder} is finished: choose another `name`.")
-    texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(settings)}
+    texts = run_texts(loaded)
     origin = None if resume_from is None else Path(resume_from)
     with (
         open_run([settings], folder, texts, resume_from=origin) as run,
@@ -47,6 +47,7 @@ def open_trainer(
         trainer = trainer_of(settings, folder, run, logger)
         begin(trainer)
         yield trainer
+        nonfinite.check_end(trainer)
         if trainer.progress.step and not checkpoint.existing(trainer.checkpoints):
             trainer.save()
             state.wait_for_checkpoint(trainer)
@@ -65,7 +66,7 @@ def batches(trainer: Trainer) -> Iterator[Batch]:
     progress = trainer.progress
     with contextlib.closing(trainer.open_loader()) as loader:
         for planned, batch in loader:
-            if trainer.step >= trainer.total_steps:
+            if trainer.is_done:
                 return
             progress.epoch, progress.next_index = planned.epoch, planned.index + 1
             progress.position = {"epoch": planned.epoch, "within": planned.batch_in_epoch, "index": planned.index}
@@ -78,6 +79,6 @@ def batches(trainer: Trainer) -> Iterator[Batch]:
 def take_step(trainer: Trainer) -> float:
     """Step the optimizer with the gradients so far; see `Trainer.step_optimizer`. Returns the norm before clipping; if
     it is not finite, the update was skipped. Raises StentorError after `train.max_skipped` skipped updates in a row."""
-    norm = trainer.step_optimizer([])
+    norm = trainer.step_optimizer([], {})
     trainer.progress.step += 1
     return norm

@@ -57,12 +57,12 @@ def _gpu() -> bool:
 
 def _train(options: QuickstartOptions, accumulate: int) -> None:
     from stentor.commands.train import train
-    from stentor.config.load import load, resolved, stage_configs
+    from stentor.config.load import load, run_texts, stage_configs
 
     out = options.out
     own = [f"name={out.name}", f"output={out.parent}", f"train.accumulate={accumulate}"]
     loaded = load(CONFIGS[options.model], [*own, *options.overrides])
-    train(stage_configs(loaded), out, {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)})
+    train(stage_configs(loaded), out, run_texts(loaded))
 
 
 def _show(out: Path) -> None:

@@ -33,9 +33,6 @@ class Start:
     """The changed settings of each stage since the last start; None if there was no such stage."""
     origin: Origin | None
     """Checkpoint of another run to start from."""
-    base: Path | None
-    """Export that the model of a branch is built on: what was made from the data of the other run, such as an alphabet,
-    stays, because the weights have a row for each entry."""
 
     @classmethod
     def of(cls, folder: Path, stages: Sequence[Config], resume_from: Path | None) -> Start:
@@ -54,9 +51,7 @@ class Start:
                     "has already started from its result. Restore them, or choose another `name`."
                 )
         origin = None if resume_from is None else find_origin(resume_from, folder, stages)
-        newest = checkpoint.existing(folder / "checkpoints")[:1] if recorded_origin(folder) else []
-        base = next(iter([origin.folder] if origin else newest), None)
-        return cls(not resolved.exists() and origin is None, changed, origin, base / "export" if base else None)
+        return cls(not resolved.exists() and origin is None, changed, origin)
 
     def is_finished(self, number: int, folder: Path, say: Callable[[str], None]) -> bool:
         """Return whether stage `number` has its results and its export, made with these settings. Raises DataError for

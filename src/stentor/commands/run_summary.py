@@ -22,6 +22,7 @@ def summary(setup: TrainingSetup) -> list[str]:
             left = round(eval_set.plan.statistics()["items"])
             lines.append(f"{eval_set.name}: {left} of {left + eval_set.dropped.reasons.total()} records are scored.")
             lines += [f"Dropped from {eval_set.name}: {line}" for line in eval_set.dropped.lines()]
+        lines += [f"Scored in {eval_set.name}, but not in its loss: {line}" for line in eval_set.without_loss.lines()]
     adapters = adapters_in(model, parts)
     for part, total, trainable in parameter_table(model, parts):
         note = f" ({adapters[part]:,} in adapters)" if adapters[part] else ""

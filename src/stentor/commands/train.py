@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lhotse.cut import Cut
 
 from stentor.callbacks.console import Console
 from stentor.callbacks.idle_loss import IdleLoss
@@ -26,20 +25,23 @@ from stentor.callbacks.samples import Samples
 from stentor.commands.addresses import with_local_models
 from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
 from stentor.commands.export.verify import check_run
-from stentor.commands.run_start import EXPORT_FILES, Start
+from stentor.commands.run_start import EXPORT_FILES, Start, recorded_origin
 from stentor.commands.run_summary import eval_size_lines, summary
 from stentor.config.checks import check_sections, losses_of
 from stentor.config.schema import Config
 from stentor.data.cut import field_of
 from stentor.data.feature_cache import FeatureCache
 from stentor.data.trained_speech import measured
+from stentor.data.word_faults import untimed_words
 from stentor.dataloading import leakage
 from stentor.dataloading.dataset import eval_plan, train_dataset, unlimited
+from stentor.dataloading.planned import ModelDrops, partly_trained, without_loss
 from stentor.engine import checkpoint, interpolate, state
 from stentor.engine.backend import Backend
 from stentor.engine.callback import Callback
 from stentor.engine.device import Communicator, accelerator, environment
 from stentor.engine.evaluate import EvalSet, breakdown, metrics_row
+from stentor.engine.optim import choose_groups
 from stentor.engine.restore import restore
 from stentor.engine.run_lock import run_lock
 from stentor.engine.run_logger import RunLogger, finite
@@ -47,17 +49,19 @@ from stentor.engine.setup import TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
 from stentor.errors import ConfigError, StentorError, Stopped, without_secrets
-from stentor.inference.load import TRAINING_CONFIG, check_format
+from stentor.inference.load import TRAINING_CONFIG, check_format, from_runs
 from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded
 from stentor.models.parameters import parameter_table
-from stentor.models.pretrained.weights import check_weights
+from stentor.models.pretrained.weights import ADAPTER_FILE, check_weights
 from stentor.pipeline.journal import write_json, write_lines
 from stentor.publish.card import write_card
 from stentor.report.report import write_report
 from stentor.section.contract import blame
-from stentor.sources.base import filter_warnings
+from stentor.section.full_paths import with_full_paths
+from stentor.sources.base import source_notes
 from stentor.tasks.transcribe import Transcribe
+from stentor.text.letters import changed_letters
 from stentor.version import RUN_FORMAT, format_keys
 
 if TYPE_CHECKING:
@@ -72,8 +76,9 @@ BASELINE_FOLDER = "before"
 """Folder of a run with the scores from before training."""
 
 
-def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
-    """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written."""
+def prepare(config: Config, say: Callable[[str], None], made: Path | None = None) -> TrainingSetup:
+    """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written. `made`: see
+    `TaskRequirements`."""
     task = config.task
     sections = losses_of(config)
     check_sections(config)
@@ -83,19 +88,15 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     train_data = train_dataset(config.data, config.train.seed, task.drop_reason, say, segments)
     requirements = task.requirements(sections)
     requirements.texts, requirements.cuts = train_data.texts, train_data.cuts
-    requirements.complete = not train_data.streams
+    requirements.complete, requirements.made = not train_data.streams, made
     torch.manual_seed(config.train.seed)
     bundle = build_model(config, requirements)
     task.check_processor(bundle.processor)
     check_weights(bundle.model.named_parameters(), "model")
+    choose_groups(config.optim, [n for n, p in bundle.model.named_parameters() if p.requires_grad])
     losses = expanded(sections, bundle.codebooks, bundle.traits.loss_parts)
-    processor, family = bundle.processor, bundle.family
-
-    def drop_reason(cut: Cut, training: bool) -> tuple[str, str] | None:
-        reason = family.drop_reason(processor, cut, training)
-        return reason or task.length_drop_reason(cut, lambda: processor.tokens(cut, cut.duration))
-
-    train_data.leave_out(partial(drop_reason, training=True))
+    processor = bundle.processor
+    train_data.leave_out(ModelDrops(task, processor, training=True))
     if isinstance(processor, FeatureCache):
         for line in processor.check_cache([] if train_data.streams else list(train_data.cuts()), config.data.augment):
             say(line)
@@ -109,21 +110,39 @@ def prepare(config: Config, say: Callable[[str], None]) -> TrainingSetup:
     data = unlimited(config.data) if task.any_length else config.data
 
     def eval_sets(kind: str, sources: Mapping[str, Any]) -> list[EvalSet]:
-        reason = partial(drop_reason, training=False)
-        return [
-            EvalSet(name, *eval_plan(source, f"data.{kind}.{name}", data, processor, task.drop_reason, reason))
-            for name, source in sources.items()
-        ]
+        reason = ModelDrops(task, processor, training=False)
+        sets = []
+        for name, source in sources.items():
+            plan, dropped = eval_plan(source, f"data.{kind}.{name}", data, processor, task.drop_reason, reason)
+            cuts = (item.cut for items in plan.epoch(0) for item in items)
+            sets.append(EvalSet(name, plan, dropped, without_loss(task, processor, cuts)))
+        return sets
 
     evals, tests = eval_sets("eval", config.data.eval), eval_sets("test", config.data.test)
     overlap = leakage.of_run(train_data, {s.name: s.plan for s in [*evals, *tests]})
-    data_warnings = [] if train_data.streams else task.data_warnings(train_data.cuts())
-    filters = filter_warnings({"train": data.train, "eval": data.eval, "test": data.test}, "data")
+    sources = {"train": data.train, "replay": data.replay, "eval": data.eval, "test": data.test}
+    data_warnings = source_notes(sources, "data")
+    if not train_data.streams:
+        partly = partly_trained(task, processor, train_data.cuts())
+        data_warnings += [*partly, *task.data_warnings(train_data.cuts()), *untimed_words(train_data.cuts())]
+    if changed := changed_letters(train_data.texts(), bundle.traits.written):
+        refuse = " `model.accents: keep` refuses such records." if "accents" in type(bundle.family).model_fields else ""
+        data_warnings.append(f"Letters that the model does not have are changed in {changed}.{refuse}")
     sizes = eval_size_lines(config.data, [*evals, *tests])
-    for line in [*filters, *leakage.summary_lines(overlap), *data_warnings, *sizes]:
+    for line in [*leakage.summary_lines(overlap), *data_warnings, *sizes]:
         say(line)
     return TrainingSetup(
-        task, losses, train_data, bundle, batch_sampler, evals, tests, batches_per_epoch, overlap, data_warnings
+        task,
+        losses,
+        train_data,
+        bundle,
+        batch_sampler,
+        evals,
+        tests,
+        batches_per_epoch,
+        overlap,
+        data_warnings,
+        changed,
     )
 
 
@@ -131,7 +150,7 @@ def build_model(config: Config, requirements: TaskRequirements) -> Bundle:
     """The model of the config. Raises ConfigError for sizes that torch or transformers refuse, and for exports to start
     from that only a newer Stentor reads."""
     try:
-        family = with_local_models(config.model)
+        family = from_runs(with_local_models(with_full_paths(config.model)))
         for origin in family.model_dump(include={"init", "source"}).values():
             if isinstance(origin, str):
                 check_format(Path(origin))
@@ -227,6 +246,8 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger) -> No
     if logger.stage in (None, "1") and wants_baseline(config):
         trainer.at_start = partial(score_baseline, trainer, trainer.setup.eval_sets, logger.folder / BASELINE_FOLDER)
     trainer.fit()
+    for line in trainer.dropped.lines() if trainer.progress.bad else ():
+        trainer.say(f"Dropped in all {line}")
 
     def stop() -> None:
         raise Stopped(
@@ -246,21 +267,26 @@ def train_stage(config: Config, folder: Path, run: Run, logger: RunLogger) -> No
 
 def trainer_of(config: Config, folder: Path, run: Run, logger: RunLogger) -> Trainer:
     """Return the trainer of one stage, whose checkpoints are in `folder`, as far as it was trained."""
-    base = run.start.base
+    origin, checkpoints = run.start.origin, folder / "checkpoints"
+    resumed = run.communicator.on_main(partial(checkpoint.newest_good, checkpoints, logger.say))
+    base = next((place / "export" for place in (resumed, origin and origin.folder) if place), None)
+    branch = origin is not None or recorded_origin(folder) is not None
+    if base and config.model.model_dump().get("lora") and not (base / ADAPTER_FILE).is_file():
+        branch = False  # adapters that are folded into its weights would be added twice
     try:
-        setup = prepare(config if base is None else with_init(config, base), logger.say)
+        setup = prepare(with_init(config, base) if branch and base else config, logger.say, base)
     except ConfigError as error:
-        if base is None:
+        if not (branch and base):
             raise
         raise ConfigError(f"The model is built on {base}, as with `model.init`. {error}") from error
     interpolate.check(config, setup)
     if isinstance(config.task, Transcribe) and not setup.train_data.streams:
         setup.bundle.traits.trained_speech = measured(setup.bundle.traits.trained_speech, setup.train_data.cuts())
     backend = Backend(config.optim, config.train, setup, run.device)
-    trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, folder / "checkpoints")
+    trainer = Trainer(config, setup, backend, run.communicator, callbacks_of(config), logger, checkpoints)
     for line in summary(setup):
         logger.say(line)
-    restore(trainer, run.start.origin)
+    restore(trainer, resumed, origin)
     return trainer
 
 
@@ -341,15 +367,16 @@ def run_facts(trainer: Trainer, command: Sequence[str]) -> dict[str, Any]:
     return {
         **format_keys(RUN_FORMAT),
         "data": {
-            "used": train_data.records,
+            "used": max(train_data.records - len(progress.bad), 0),
             "hours": round(train_data.hours, 4),
             **({} if train_data.streams else {"longest_seconds": round(max(c.duration for c in cuts()), 2)}),
             **({} if train_data.streams else {"with_context": sum(bool(field_of(c, "context")) for c in cuts())}),
             **({} if train_data.replay is None else {"replay": train_data.replayed}),
             **train_data.dropped.facts(),
             "overlap": setup.overlap,
-            "eval": {s.name: s.dropped.facts() for s in setup.eval_sets},
+            "eval": {s.name: s.facts() for s in setup.eval_sets},
             **({"remarks": setup.data_warnings} if setup.data_warnings else {}),
+            **({"changed_letters": vars(setup.changed_letters)} if setup.changed_letters else {}),
         },
         "parameters": {
             "total": sum(total for _, total, _ in table),

@@ -33,10 +33,10 @@ class TrainOptions:
         """Plan or train a run file, by as many processes as asked for. Raises ConfigError, and what is raised in it."""
         from stentor.commands.prepare.run import listing, pending, prepare_run
         from stentor.config.checks import require
-        from stentor.config.load import load, resolved, stage_configs
+        from stentor.config.load import in_its_folder, load, run_texts, stage_configs
         from stentor.config.missing_data import located
 
-        loaded = load(self.config, self.overrides)
+        loaded = load(self.config, in_its_folder(self.config, self.overrides))
         require(stage_configs(loaded), loaded.roots)
         steps = loaded.config.prepare
         if self.plan_only:
@@ -78,8 +78,7 @@ class TrainOptions:
 
         run_folder = as_path(loaded.config.output) / loaded.config.name
         with located(loaded.root), advised(loaded), local_run(run_folder) as folder:
-            texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
-            train_stages(stage_configs(loaded), folder, texts, resume_from=self.resume_from)
+            train_stages(stage_configs(loaded), folder, run_texts(loaded), resume_from=self.resume_from)
         return None
 
 

@@ -15,8 +15,9 @@ from stentor.config.document import Mistake, Mistakes, Node, Place, moved, parse
 from stentor.config.merge import override, read, stage, without_format
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump
-from stentor.data.storage import as_path, is_remote, name_of
+from stentor.data.storage import as_path, is_remote
 from stentor.section import Section
+from stentor.section.full_paths import with_full_paths
 from stentor.section.schema_walk import dotted
 
 if TYPE_CHECKING:
@@ -110,6 +111,18 @@ def resolved(config: Section) -> str:
     return dump(config.model_dump(mode="json", by_alias=True, serialize_as_any=True))
 
 
+def in_its_folder(config: Path, overrides: Sequence[str]) -> list[str]:
+    """Return the overrides with which the resolved.yaml of a run folder is that run, wherever the folder is now."""
+    folder = config.absolute().parent
+    own = not is_remote(config) and config.name == "resolved.yaml" and (folder / "config.yaml").is_file()
+    return [*([f"output={folder.parent}", f"name={folder.name}"] if own else []), *overrides]
+
+
+def run_texts(loaded: Loaded) -> dict[str, str]:
+    """Return the files that tell in a run folder what was run; the resolved one holds in any directory."""
+    return {"config.yaml": loaded.text, "resolved.yaml": resolved(with_full_paths(loaded.config))}
+
+
 def describe(loaded: Loaded) -> str:
     """Describe a run in one sentence: task, family, sources, stages."""
     config = loaded.config
@@ -123,8 +136,8 @@ def describe(loaded: Loaded) -> str:
 def parse_source(spec: str) -> Source:
     """A data source from the command line: a path, or the keys of one `data.train` entry as `type=hub,name=...`. A path
     may be followed by keys: `dev.jsonl,limit=100`. Raises `Mistakes`."""
+    from stentor.data.layouts.by_path import type_of
     from stentor.sources.base import Source
-    from stentor.sources.speech_list import list_format
 
     place = Place(0, 0, f"data `{spec}`")
     # Unlike that of Path, this `exists` is not an error for a text that is too long for a path.
@@ -133,12 +146,7 @@ def parse_source(spec: str) -> Source:
     if "=" in first and not os.path.exists(first) and not is_remote(first):
         keys = [first, *keys]
     else:
-        kinds = dict.fromkeys((".jsonl", ".json"), "jsonl") | dict.fromkeys((".lst", ".tar"), "shards")
-        kinds |= {".rttm": "rttm", ".txt": "text"}
-        path = as_path(first)
-        kind = "speech_list" if list_format(path) else kinds.get(Path(name_of(first)).suffix, "manifest")
-        if kind == "manifest" and path.is_dir() and not any(path.glob("cuts.*.jsonl*")):
-            kind = "audio_folder"
+        kind = type_of(as_path(first))
         root = Node({"type": Node(kind, place), "path": Node(first, place)}, place)
     mistakes: list[Mistake] = []
     root = moved(override(root, keys, Source, mistakes), place)

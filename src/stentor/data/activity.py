@@ -9,6 +9,7 @@ import numpy as np
 from stentor.data.cut import words_of
 from stentor.data.load_audio import load_audio
 from stentor.data.spans import clip_spans
+from stentor.data.supervised import checked_words
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
@@ -28,7 +29,8 @@ SHORTEST = 0.08
 def speech_spans(cut: Cut) -> list[tuple[float, float]]:
     """(start, end) of the stretches of speech in a cut with one speaker, seconds from its start, in order. With word
     times: each word. Without: those of an energy detector (the audio is read). Empty when there is no speech."""
-    if words := words_of(cut):
+    words = words_of(cut)
+    if words and len(words) == len(checked_words(cut)):  # the speech of words without times is heard
         spans = [(word["start"], word["end"]) for word in words]
     else:
         spans = loud_spans(load_audio(cut), 16000)

@@ -270,7 +270,7 @@ def _band(rate: int) -> np.ndarray:
 def list_audio(paths: tuple[Path, ...]) -> list[Path]:
     """Audio files of folders (searched in depth), JSONL manifests and single files, in a fixed order. Raises
     `DataError` for a path that does not exist or holds no audio."""
-    from stentor.data.jsonl import not_found, read_cuts
+    from stentor.data.jsonl import not_found
 
     files: list[Path] = []
     for path in (p.expanduser() for p in paths):
@@ -280,8 +280,10 @@ def list_audio(paths: tuple[Path, ...]) -> list[Path]:
             audio = sorted(p for p in path.rglob("*") if p.suffix.lower() in AUDIO)
         elif path.name.endswith((".jsonl", ".jsonl.gz")):
             from stentor.data.cut import UnusableRecord, audio_path
+            from stentor.data.layouts.cuts import read_cuts
+            from stentor.data.layouts.recognise import recognise
 
-            cuts = (c for c in read_cuts(path) if not isinstance(c, UnusableRecord))
+            cuts = (c for c in read_cuts(recognise(path)) if not isinstance(c, UnusableRecord))
             audio = [as_path(name) for c in cuts if (name := audio_path(c))]
         else:
             audio = [path]

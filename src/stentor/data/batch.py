@@ -91,3 +91,8 @@ class Prediction:
     seconds: float = 0.0
     record: dict[str, Any] = field(default_factory=dict)
     """The item's manifest record, for reports with audio players."""
+
+
+def num_samples(example: Example) -> int:
+    """Samples of an example's audio, which may not have been read (see `FeatureCache`)."""
+    return int(example.extra.get("samples", 0)) if example.audio is None else len(example.audio)

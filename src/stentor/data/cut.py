@@ -8,7 +8,7 @@ cut. The recordings that `cut_from_record` makes always say 16 kHz: the file's o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.fields import channel_of, list_field, seconds_field, uem_field
 from stentor.data.spans import clip_spans
 from stentor.data.storage import as_path, join
+from stentor.data.supervised import checked_words, supervised
 from stentor.errors import AudioError, DataError
 from stentor.text.languages import known_code
 
@@ -33,7 +34,6 @@ PART_KEYS = ("voice", "shar", "hub", "tar", "codes", "mixed_turn", "uem", "chann
 """Custom keys that describe the parts of a mixed cut and not the mixture."""
 AUDIO_KEYS = ("audio_path", "start", "duration", "channel", "voice", "mixed_turn", "made_noise")
 """Keys of a record that its audio is read from (see stentor.data.load_audio)."""
-
 
 TURN_KEYS = {"first", "seconds", "level"}
 
@@ -67,8 +67,7 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
     file = join(folder, path)
     start = seconds_field(record, "start", where) or 0.0
     duration = seconds_field(record, "duration", where)
-    channel = "" if channel_of(record) is None else f"#{channel_of(record)}"
-    name = record.get("id") or (f"{path}@{start:g}" if start else path) + channel
+    name = record_name(record)
     if duration is None:
         from stentor.audio.io import probe
         from stentor.data.embedded_audio import audio_file
@@ -86,6 +85,13 @@ def cut_from_record(record: dict[str, Any], folder: Path, where: str) -> Cut | U
         return UnusableRecord(name, "empty", f"{where}: the record's duration is 0.")
     recording = recording_of(str(file), start + duration, [AudioSource("file", [0], str(file))])
     return cut_with_recording(record, name, recording, start, duration, where)
+
+
+def record_name(record: dict[str, Any]) -> str:
+    """The id of a manifest record; where it has none, its file, start and channel."""
+    start = f"@{record['start']:g}" if record.get("start") else ""
+    channel = "" if channel_of(record) is None else f"#{channel_of(record)}"
+    return record.get("id") or f"{record.get('audio_path')}{start}{channel}"
 
 
 def recording_of(name: str, seconds: float, sources: Sequence[AudioSource] = ()) -> Recording:
@@ -161,7 +167,7 @@ def record_from_cut(cut: Cut) -> dict[str, Any]:
     for key, value in (("text", text_of(cut)), ("language", language_of(cut)), ("speaker", speaker_of(cut))):
         if value is not None:
             record[key] = value
-    if words := words_of(cut):
+    if words := [word for word, _ in checked_words(cut)]:
         record["words"] = words
     supervisions = cut.supervisions
     if (uem := uem_of(cut)) is not None:
@@ -251,10 +257,12 @@ def language_of(cut: Cut) -> str | None:
     return known_code(language) if language else None
 
 
-def set_language(cut: Cut, language: str) -> None:
-    """Give the language to supervisions that name none."""
-    for *_, supervision in _supervised(cut):
-        supervision.language = supervision.language or language
+def set_language(cut: Cut, language: str) -> list[str]:
+    """Give the language to all supervisions. Returns the code of the cut's own, where it is another one."""
+    own = language_of(cut)
+    for *_, supervision in supervised(cut):
+        supervision.language = language
+    return [own] if own and own != known_code(language) else []
 
 
 def set_channel(cut: Cut, channel: int) -> None:
@@ -298,15 +306,8 @@ def set_translation(cut: Cut) -> bool:
 
 
 def words_of(cut: Cut) -> list[dict[str, Any]]:
-    """Word times `{"word", "start", "end"}` in order, seconds from the start of the cut; empty when unknown."""
-    words = [
-        {"word": item.symbol, "start": round(shift + item.start, 6), "end": round(shift + item.end, 6)}
-        for at, part, supervision in _supervised(cut)
-        for shift in [at - part.start]  # an alignment counts from the start of the recording
-        for item in (supervision.alignment or {}).get("word", [])
-        if item.symbol
-    ]
-    return sorted(words, key=lambda w: w["start"])
+    """Words `{"word", "start", "end"}` whose times can be right, in order, seconds from the start of the cut."""
+    return sorted((w for w, fault in checked_words(cut) if not fault), key=lambda w: w["start"])
 
 
 def custom_of(cut: Cut) -> dict[str, Any]:
@@ -331,7 +332,7 @@ def segments_of(cut: Cut) -> list[dict[str, Any]]:
     cut, also a window of one: what reaches beyond the cut is clipped, overlapping or touching segments of one speaker
     are merged. Supervisions that name no speaker are left out."""
     spans: dict[str, list[list[float]]] = {}
-    for at, _, supervision in _supervised(cut):
+    for at, _, supervision in supervised(cut):
         if supervision.speaker:
             start = at + supervision.start
             spans.setdefault(supervision.speaker, []).append([start, start + supervision.duration])
@@ -382,17 +383,3 @@ _GETTERS: dict[str, Callable[[Cut], Any]] = {
     "words": words_of,
     "audio_path": audio_path,
 }
-
-
-def _supervised(cut: Cut, at: float = 0.0) -> Iterator[tuple[float, Cut, SupervisionSegment]]:
-    """Each supervision itself (not a copy) that is not muted, with the simple cut that it belongs to, and where that
-    cut begins: seconds from the start of the outermost cut."""
-    from lhotse.cut import MixedCut, PaddingCut
-
-    if isinstance(cut, MixedCut):
-        for track in cut.tracks:
-            if not track.mute:
-                yield from _supervised(track.cut, at + track.offset)
-    elif not isinstance(cut, PaddingCut):
-        for supervision in cut.supervisions:
-            yield at, cut, supervision

@@ -8,8 +8,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import islice
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,9 +16,7 @@ from stentor.data.storage import NotFound, as_path, is_remote, is_web, name_of, 
 from stentor.errors import DataError, MissingData, RecordError
 
 if TYPE_CHECKING:
-    from lhotse.cut import Cut
-
-    from stentor.data.cut import UnusableRecord
+    from stentor.data.layouts.reading import Reading
 
 MAX_PROBLEMS = 20
 MAX_LINE = 2**24
@@ -28,75 +25,28 @@ Record = TypeVar("Record")
 LHOTSE = ("MonoCut", "MultiCut", "MixedCut")
 
 
-def read_cuts(path: Path, folder: Path | None = None) -> Iterator[Cut | UnusableRecord]:
-    """The records of a manifest as lhotse cuts. Relative paths start from `folder`, or from the manifest's own. Raises
-    `DataError` for lines that break the contract, and as `check_audio_folder`."""
-    from stentor.data.cut import UnusableRecord, cut_from_record
-
-    check_audio_folder(path, folder)
-    files, base = FileIndex(), path.parent if folder is None else folder
-    lines_of: dict[str, int] = {}  # id -> the line that gave it
-
-    def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
-        if record.get("type") in LHOTSE:
-            raise DataError(f"{where}: this is a lhotse cut; load the file with `type: manifest`.")
-        cut = cut_from_record(record, base, where)
-        if cut.id in lines_of:
-            if "id" in record:
-                raise DataError(f"{where}: the id '{cut.id}' was already given in line {lines_of[cut.id]}.")
-            cut.id = next(name for i in range(2, number + 2) if (name := f"{cut.id}#{i}") not in lines_of)
-        lines_of[cut.id] = number
-        if not isinstance(cut, UnusableRecord) and not files.exist(file := cut.recording.sources[0].source):
-            return UnusableRecord(cut.id, "missing", f"{where}: the audio file {file} does not exist.")
-        return cut
-
-    yield from each_line(path, make, UnusableRecord)
-
-
-def check_audio_folder(path: Path, folder: Path | None) -> None:
-    """Raise DataError if the audio files of the first records all lie elsewhere: not where relative paths start from
-    (`folder`, or the manifest's own), but in the working directory, or beside the manifest."""
-    if is_remote(path) or not path.is_file():
-        return
-    written = []
-    with open_text(path) as lines:
-        for _, line in islice(lines.numbered(), MAX_PROBLEMS):
-            with suppress(DataError):
-                written.append(parse_object(line, "").get("audio_path") if line else None)
-    paths = [text for text in written if isinstance(text, str) and not is_remote(text) and not os.path.isabs(text)]
-    base, other = (path.parent, Path()) if folder is None else (folder, path.parent)
-    if is_remote(base) or any((base / text).exists() for text in paths):
-        return
-    if found := sum((other / text).exists() for text in paths):
-        place, fix = (
-            ("its own folder", "leave `audio_folder` out")
-            if folder is not None
-            else ("the working directory", f"set `audio_folder: .` (on the command line: {path},audio_folder=.)")
-        )
-        raise DataError(
-            f"{path}: none of the first {len(paths)} relative audio paths exists from {base}, but "
-            f"{found} from {place}: {fix}."
-        )
-
-
 def each_line(
     path: Path,
     make: Callable[[dict[str, Any], int, str], Record],
     unusable: Callable[[str, str, str], Record] | None = None,
+    reading: Reading | None = None,
 ) -> Iterator[Record]:
-    """`make(object, line number, "file:line")` for each JSON line. Lines that hold what no record can hold
-    (`RecordError`s) become `unusable("file:line", reason, message)`. Other errors of lines (`DataError`s of `make`
-    included), and these too without `unusable`, are collected and raised at the end, or after `MAX_PROBLEMS`."""
+    """`make(object, line number, "file:line")` for each JSON line, or each row of a `reading`. Those that hold what no
+    record can hold (`RecordError`s) become `unusable("file:line", reason, message)`. Other errors of lines
+    (`DataError`s of `make` included), and these too without `unusable`, are collected and raised at the end, or after
+    `MAX_PROBLEMS`."""
     problems: dict[str, str] = {}
     empty, place = True, name_of(path)
-    with open_text(path) as lines:
-        for number, line in lines.numbered():
+    with open_text(path) if reading is None else reading.rows() as lines:
+        parse: Callable[[Any, str], dict[str, Any]] = parse_object if reading is None else reading.parse
+        unit = ":" if reading is None else reading.unit
+        for number, line in lines.numbered() if reading is None else reading.regroup(lines.numbered()):
             if isinstance(line, str) and not line.strip():
                 continue
             empty = False
             try:
-                where, name = f"{place}:{number}", f"{path.name}:{number}"
-                record = make(parse_object(line, where), number, where)
+                where, name = f"{place}{unit}{number}", f"{path.name}{unit}{number}"
+                record = make(parse(line, where), number, where)
             except DataError as error:
                 if unusable is not None and isinstance(error, RecordError):
                     yield unusable(name, error.reason, str(error))

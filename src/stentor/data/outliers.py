@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.cut import words_of
 from stentor.data.signal_stats import SignalStats
+from stentor.data.word_faults import faults_of, word_faults
+from stentor.data.word_times import UNALIGNED, faults
+from stentor.text.letters import letters_of
 
 if TYPE_CHECKING:
     from lhotse.cut import Cut
 
+CONTROL_NAMES = re.compile(
+    r"<\|[^<>|]{1,40}\|>|</?(?:s|pad|unk|bos|eos|cls|sep|mask|blank|blk|eo[tu]|asr_text|audio|think|endoftext|"
+    r"(?:start|end)_of_\w{1,20}|extra_id_\d+|unused\d+)>|\[/?(?:PAD|UNK|BOS|EOS|CLS|SEP|MASK|BLANK|INST|AUDIO)\]"
+)
+"""Names of control tokens of published models."""
+MARKUP = re.compile(
+    r"</?(?:p|b|i|u|em|br|font|span|div|strong|sub|sup|a)\b[^<>]*>|&(?:nbsp|amp|lt|gt|quot|apos|#x?\w+);"
+)
+"""Tags and characters of HTML, which subtitles and scraped texts have."""
 FAST_WORDS, SLOW_WORDS = 6.0, 0.5
 """Bounds on words per second, beyond those of any speaker; the slow bound holds from `SLOW_FROM` seconds on."""
 FAST_LETTERS, SLOW_LETTERS = 12.0, 0.5
@@ -39,15 +50,21 @@ KINDS = {
     "no_text": ("No transcript", "The record has no text, or only white space, while others have one."),
     "same_audio": ("The same recording twice", "Two records decode to exactly the same samples."),
     "length": ("Wrong duration", "The manifest and the decoded audio differ by more than 5 % and 0.2 s."),
+    "unaligned": ("Unaligned words", "They are from 0 to 0 s, as VoxLM writes them, and are trained without times."),
     "word_times": (
         "Word times that do not fit",
-        "Words end after the recording, overlap, or are not those of the text.",
+        "Words have no length, are out of order, overlap, lie outside the recording or are not those of the text; "
+        "training does not use such times.",
     ),
+    "control_tokens": ("Control tokens in the text", "They are trained as text, letter by letter: remove them."),
+    "markup": ("HTML in the text", "Tags and names of characters are trained as text: remove or replace them."),
     "clipped": ("Clipped", f"More than {CLIPPED:.1%} of the samples are at full scale."),
     "quiet": ("Very quiet", f"Even the loud parts stay below {QUIET:g} dBFS."),
     "silence": ("Mostly silence", f"More than {SILENCE:.0%} silent, or {EDGE:g} s of silence at the start or the end."),
     "narrow": ("Telephone bandwidth", "Nothing above 4.5 kHz although the file could hold it: it was upsampled."),
     "outside": ("Characters outside the tokenizer", "The model cannot write a character of the text."),
+    "changed": ("Changed letters", "The model has no such letter and is trained to write another one."),
+    "unfit": ("Unfit for the model", "Training drops the record: it exceeds a limit or the model lacks its language."),
 }
 """Title and explanation of each kind of outlier."""
 
@@ -66,6 +83,10 @@ class CheckedRecord:
     sound: SignalStats = field(default_factory=SignalStats)
     times: list[dict[str, Any]] = field(default_factory=list)
     """Word times of a record of one speaker that has no cut."""
+    control_names: list[str] = field(default_factory=list)
+    """Names of control tokens in its text."""
+    unfit: str | None = None
+    """Reason and sentence for which training drops it."""
 
     @property
     def speakers(self) -> dict[str | None, float]:
@@ -78,9 +99,11 @@ class CheckedRecord:
         return seconds if set(seconds) - {None} else {None: self.seconds}
 
     @property
-    def words(self) -> list[dict[str, Any]]:
-        """Word times; empty when there are none."""
-        return self.times if self.cut is None else words_of(self.cut)
+    def word_faults(self) -> list[tuple[str, str]]:
+        """See `stentor.data.word_times.word_faults`."""
+        if self.cut is not None:
+            return word_faults(self.cut, self.seconds)
+        return faults_of(self.times, faults(self.times, 0.0, self.seconds), self.text, self.language)
 
     @property
     def seconds(self) -> float:
@@ -94,8 +117,10 @@ class CheckedRecord:
         return (len(letters(self.text)) if unspaced(self.text) else len(self.text.split())) / self.seconds
 
 
-def find_outliers(row: CheckedRecord, texts_expected: bool, outside: set[str]) -> Iterator[tuple[str, float, str]]:
-    """(kind, severity, detail) of each fault of one decoded record."""
+def find_outliers(
+    row: CheckedRecord, texts_expected: bool, changed: Mapping[str, str]
+) -> Iterator[tuple[str, float, str]]:
+    """(kind, severity, detail) of each fault of one decoded record; `changed` is what a model writes for letters."""
     sound, text = row.sound, row.text or ""
     if row.rate:
         wide = unspaced(text)
@@ -110,8 +135,7 @@ def find_outliers(row: CheckedRecord, texts_expected: bool, outside: set[str]) -
     difference = abs(sound.seconds - row.declared)
     if difference > max(0.2, 0.05 * row.declared):
         yield "length", difference, f"{row.declared:.2f} s in the manifest, {sound.seconds:.2f} s decoded"
-    if problem := _word_problem(row):
-        yield "word_times", 0.0, problem
+    yield from _text_outliers(row, changed)
     if sound.clipped > CLIPPED:
         yield "clipped", sound.clipped, f"{sound.clipped:.2%} of the samples"
     if sound.level < QUIET:
@@ -121,24 +145,24 @@ def find_outliers(row: CheckedRecord, texts_expected: bool, outside: set[str]) -
         yield "silence", sound.silence + sound.lead + sound.trail, detail
     if sound.high < -60:
         yield "narrow", -sound.high, f"{sound.high:.0f} dB above 4.5 kHz in a file at {sound.rate} Hz"
-    if strange := sorted(set(text) & outside):
+
+
+def _text_outliers(row: CheckedRecord, changed: Mapping[str, str]) -> Iterator[tuple[str, float, str]]:
+    for kind in ("unaligned", "word_times"):
+        if wrong := [(w, fault) for w, fault in row.word_faults if (fault == UNALIGNED) == (kind == "unaligned")]:
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            yield kind, float(len(wrong)), ", ".join(f"{w!r} {fault}" for w, fault in wrong[:3]) + more
+    if row.control_names:
+        yield "control_tokens", float(len(row.control_names)), " ".join(row.control_names)
+    if markup := MARKUP.findall(row.text or ""):
+        yield "markup", float(len(markup)), " ".join(markup)
+    if row.unfit:
+        yield "unfit", 0.0, row.unfit
+    found = sorted(letters_of(row.text or "") & changed.keys())
+    if strange := [c for c in found if not changed[c]]:
         yield "outside", float(len(strange)), " ".join(strange)
-
-
-def _word_problem(row: CheckedRecord) -> str | None:
-    if not (words := row.words):
-        return None
-    single = row.cut is None or len(row.cut.supervisions) == 1
-    last = max(words, key=lambda w: w["end"])
-    if last["end"] > row.seconds + 0.05:
-        return f"'{last['word']}' ends at {last['end']:.2f} s of {row.seconds:.2f} s"
-    for a, b in pairwise(words):
-        if b["start"] < a["end"] - 0.05 and single:
-            return f"'{a['word']}' ({a['end']:.2f} s) and '{b['word']}' ({b['start']:.2f} s) overlap"
-    count = len((row.text or "").split())
-    if row.text and abs(len(words) - count) > 0.2 * count:
-        return f"{plural(len(words), 'word')} with times, {count} in the text"
-    return None
+    if others := [f"{c} -> {changed[c]}" for c in found if changed[c]]:
+        yield "changed", float(len(others)), ", ".join(others)
 
 
 def plural(count: int, word: str) -> str:

@@ -24,7 +24,9 @@ import numpy as np
 
 from stentor.data.cut import UnusableRecord, check_text_fields, cut_from_record
 from stentor.data.fields import seconds_field
-from stentor.data.jsonl import LHOTSE, MAX_LINE, MAX_PROBLEMS, TextLines, open_text, parse_object, raise_problems
+from stentor.data.jsonl import LHOTSE, MAX_LINE, MAX_PROBLEMS, TextLines, open_text, raise_problems
+from stentor.data.layouts.reading import Columns, Reading
+from stentor.data.layouts.recognise import recognise
 from stentor.data.storage import is_remote, upload
 from stentor.data.storage_cache import local_copy
 from stentor.data.system import open_to_read, read_at
@@ -63,6 +65,8 @@ class RecordFilter:
     limit: int | None = None
     audio_folder: Path | None = None
     """Folder that relative paths start from. None: the manifest's."""
+    columns: Columns = field(default_factory=dict)
+    """Columns or keys that are named otherwise, see `recognise`."""
 
 
 UNFILTERED = RecordFilter()
@@ -81,7 +85,7 @@ class RecordIndex:
 
     def __init__(self, manifest: Path, record_filter: RecordFilter = UNFILTERED):
         self.manifest, self.folder = manifest, index_folder(manifest, record_filter)
-        self.audio_folder = record_filter.audio_folder or manifest.parent
+        self.reading = _by_line(manifest, record_filter)
         keys = "".join(f",{key}={json.dumps(value)}" for key, value in record_filter.settings.items())
         command = f"stentor prepare index {shlex.quote(f'{manifest}{keys}')}"
         fix = f"run `{command}` again, or delete that folder to list the records in memory"
@@ -134,7 +138,7 @@ class RecordIndex:
         try:
             if size > MAX_LINE:
                 raise RecordError(f"{where}: the line has {size:,} bytes; {MAX_LINE:,} are the most.")
-            return cut_from_record(parse_object(str(data, "utf-8-sig"), where), self.audio_folder, where)
+            return cut_from_record(self.reading.parse(str(data, "utf-8-sig"), where), self.reading.folder, where)
         except UnicodeDecodeError:
             return UnusableRecord(f"{self.manifest.name}@{offset}", "unreadable", f"{where}: not UTF-8 text.")
         except DataError as error:
@@ -158,10 +162,11 @@ def build_index(
         with open_text(local) as lines:
             if lines.zipped:
                 raise DataError(f"{manifest} is gzipped, and has no places to jump to: unpack it and index that file.")
+            reading = _by_line(manifest, record_filter)
             draft.mkdir()
             before = identity(local)
             parts = _Parts(draft)
-            rows = _rows(lines, manifest, record_filter, report)
+            rows = _rows(lines, reading, record_filter, report)
             end = None if record_filter.limit is None else record_filter.skip + record_filter.limit
             for row in islice(rows, record_filter.skip, end):
                 parts.add(*row)
@@ -178,6 +183,17 @@ def build_index(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return RecordIndex(manifest, record_filter)
+
+
+def _by_line(manifest: Path, record_filter: RecordFilter) -> Reading:
+    """The manifest's reading, whose lines can be read alone. Raises DataError."""
+    reading = recognise(manifest, record_filter.columns, record_filter.audio_folder)
+    if not reading.by_line:
+        raise DataError(
+            f"{manifest} ({reading.layout}) has no records that are single lines of UTF-8 text, which an index needs: "
+            "write it as JSON lines first, such as with `stentor prepare check --write`."
+        )
+    return reading
 
 
 def write_header(
@@ -201,21 +217,21 @@ def write_header(
 
 
 def _rows(
-    lines: TextLines, manifest: Path, record_filter: RecordFilter, report: Callable[[int, int], None]
+    lines: TextLines, reading: Reading, record_filter: RecordFilter, report: Callable[[int, int], None]
 ) -> Iterator[tuple[str, int, int, float]]:
     """(language, offset, size, seconds) of each record that is wanted; of one that cannot be used 0 seconds."""
     problems: list[str] = []
     end, total = 0, os.fstat(lines.file.fileno()).st_size
-    wanted, folder = record_filter.wanted, record_filter.audio_folder or manifest.parent
+    wanted, folder, manifest = record_filter.wanted, reading.folder, reading.path
     for number, line in lines.numbered():
         start, end = end, lines.file.tell()
-        if isinstance(line, str) and not line.strip():
+        if number < reading.first_line or (isinstance(line, str) and not line.strip()):
             continue
         if number % BLOCK == 0:
             report(end, total)
         where = f"{manifest}:{number}"
         try:
-            record = parse_object(line, where)
+            record = reading.parse(line, where)
             language, seconds = _facts(record, folder, where)
             if wanted is None or wanted(cut_from_record(record, folder, where)):
                 yield language, start, end - start, seconds

@@ -17,6 +17,7 @@ from stentor.audio.activity import FRAME, EnergyDetector, runs, speech_with_room
 from stentor.data.batch import Example
 from stentor.data.cut import RATE, words_of
 from stentor.data.load_audio import load_audio
+from stentor.data.supervised import checked_words
 from stentor.errors import AudioError
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class TrainedSpeech:
         rooms = []
         for cut in cuts:
             self.longest = max(self.longest or 0.0, cut.duration)
-            if words := words_of(cut):
+            words = words_of(cut)
+            if words and len(words) == len(checked_words(cut)):  # else pauses would hold words
                 rooms += [words[0]["start"], cut.duration - words[-1]["end"]]
                 self.pause = max(self.pause or 0.0, *(b["start"] - a["end"] for a, b in pairwise(words)), 0.0)
         for cut in [] if rooms else cuts[:: max(1, len(cuts) // LISTENED)]:

@@ -1,9 +1,13 @@
-"""Word times in order: no word shorter than `LEAST` where there is room, and none that overlaps the next."""
+"""Word times: what is wrong with those of a record, and times in order, without overlaps, for those of a model."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+SLACK = 0.05
+"""Seconds by which words may overlap, or reach beyond their recording."""
+UNALIGNED = "unaligned"
 LEAST = 0.02
 """Seconds that a word lasts at least."""
 
@@ -31,3 +35,35 @@ def in_order(words: Sequence[Mapping[str, Any]], end: float | None = None, begin
         for word, (start, stop) in zip(timed, spans):
             word |= {"start": start / 1000, "end": stop / 1000}
     return ordered
+
+
+def faults(words: Sequence[Mapping[str, Any]], begin: float, end: float) -> list[str | None]:
+    """Faults in the times of words that one speaker says between `begin` and `end`, in text order; None: none. A word
+    has no length (at `begin` it is `UNALIGNED`, as VoxLM writes it), lies outside, is out of order or overlaps another.
+    """
+    found: list[str | None] = []
+    for word in words:
+        a, b = word["start"], word["end"]
+        outside = a < begin - SLACK or b > end + SLACK
+        empty = (UNALIGNED if abs(a - begin) < 1e-6 else "zero length") if b <= a else None
+        found.append(empty or ("outside the recording" if outside else None))
+    tails: list[tuple[float, int]] = []  # the longest runs without overlaps (patience sorting), by their last word
+    before: dict[int, int | None] = {}
+    for i, word in enumerate(words):
+        if found[i] is None:
+            place = bisect_right(tails, word["start"] + SLACK, key=lambda tail: tail[0])
+            before[i] = tails[place - 1][1] if place else None
+            if place == len(tails) or word["end"] < tails[place][0]:
+                tails[place : place + 1] = [(word["end"], i)]
+    run: list[int] = []
+    at = tails[-1][1] if tails else None
+    while at is not None:
+        run.append(at)
+        at = before[at]
+    run.reverse()
+    for i in before.keys() - set(run):
+        place, start = bisect_right(run, i), words[i]["start"]
+        behind = place and start < words[run[place - 1]]["start"]
+        ahead = place < len(run) and start > words[run[place]]["start"]
+        found[i] = "out of order" if behind or ahead else "overlap"
+    return found

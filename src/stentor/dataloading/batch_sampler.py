@@ -19,6 +19,11 @@ LOOK_AHEAD = 51
 """Batches of a stream among which the largest is looked for."""
 
 
+def always(cut: Cut, seconds: float) -> bool:
+    """The model can use any record."""
+    return True
+
+
 @dataclass(slots=True)
 class Item:
     """One record in an epoch; `copy` tells its repeats apart."""
@@ -141,7 +146,8 @@ class BatchSampler:
         speed: draws an item's speed factor.
         stream_window: items are planned in windows of that many instead of the whole epoch at once (for sources of
             unknown length).
-        on_too_long: called with an item, and its cost, that no batch can hold.
+        fits: whether the model can use a cut that lasts so many seconds. Items that are drawn a speed with which it
+            cannot, or no batch can hold them, keep their own.
     """
 
     def __init__(
@@ -152,10 +158,10 @@ class BatchSampler:
         seed: int,
         speed: Callable[[np.random.Generator], float] | None = None,
         stream_window: int | None = None,
-        on_too_long: Callable[[Item, int], None] = lambda item, cost: None,
+        fits: Callable[[Cut, float], bool] = always,
     ):
         self.epoch_items, self.cost, self.limits, self.seed = epoch_items, cost, limits, seed
-        self.speed, self.stream_window, self.on_too_long = speed, stream_window, on_too_long
+        self.speed, self.stream_window, self.fits = speed, stream_window, fits
         self._cached_epoch: tuple[int, list[list[Item]]] = (-1, [])
 
     def _items(self, pairs: Iterable[tuple[Cut, int]], epoch: int) -> Iterator[Item]:
@@ -167,17 +173,17 @@ class BatchSampler:
 
     def _group(self, items: Iterable[Item], *key: int) -> list[list[Item]]:
         """Batches of the items; `key` seeds their order."""
-        fitting, costs = [], []
-        for item in items:
+        listed = list(items)
+        for item in listed:
             item.cost = self.cost(item.cut, item.seconds)
-            if item.cost > self.limits.budget:
-                self.on_too_long(item, item.cost)
-            else:
-                fitting.append(item)
-                costs.append(item.cost)
-        if not fitting:
+            if item.speed != 1 and (item.cost > self.limits.budget or not self.fits(item.cut, item.seconds)):
+                item.speed = 1.0
+                item.cost = self.cost(item.cut, item.seconds)
+            assert item.cost <= self.limits.budget, f"{item.cut.id} has to be left out before"
+        if not listed:
             return []
-        return [[fitting[i] for i in batch] for batch in self.limits.group(costs, rng(self.seed, "plan", *key))]
+        costs = [item.cost for item in listed]
+        return [[listed[i] for i in batch] for batch in self.limits.group(costs, rng(self.seed, "plan", *key))]
 
     def epoch(self, epoch: int) -> Iterable[list[Item]]:
         """The batches of one epoch: a list, or for streams an iterator that reads as it goes."""

@@ -43,8 +43,6 @@ def eval_plan(
     From `unlimited` data the model gets windows.
     """
     dropped = DropCounter()
-    if processor.max_seconds and math.isfinite(data.max_seconds):
-        data = data.model_copy(update={"max_seconds": min(data.max_seconds, processor.max_seconds)})
     (pool,) = read_pools([source], data, dropped, name, *drop_reasons)
     cost = processor.tokens
     largest = max(cost(cut, cut.duration) for cut in pool.cuts)

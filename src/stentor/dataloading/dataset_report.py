@@ -6,21 +6,23 @@ file), drawn as a page by stentor.report.check.
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stentor.data.cut import Cut, UnusableRecord, language_of, speaker_of, text_of, words_of
-from stentor.data.outliers import KINDS, CheckedRecord, find_outliers, plural
+from stentor.data.outliers import CONTROL_NAMES, KINDS, CheckedRecord, find_outliers, plural
 from stentor.data.signal_stats import SignalStats, measure_cut
-from stentor.errors import ConfigError, DataError
+from stentor.errors import DataError
+from stentor.models.contracts import Processor
+from stentor.models.text.control_tokens import control_names
+from stentor.sources.base import source_notes
+from stentor.text.letters import changed_letters, same_letter
 from stentor.text.normalize import plain_text
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class DataFinding:
     kind: str
     count: int
     records: list[dict[str, Any]]
-    """`{"id", "set", "detail", "text", "seconds"}`, at most `LISTED`."""
+    """`{"id", "set", "detail", "text", "seconds"}` and where it is known `place`, "FILE:LINE"; at most `LISTED`."""
     rows: list[CheckedRecord] = field(default_factory=list, repr=False)
     """The same records, with their audio."""
 
@@ -59,7 +61,7 @@ class DatasetReport:
     characters: list[dict[str, Any]]
     overlap: list[dict[str, Any]]
     findings: list[DataFinding]
-    tokenizer: str | None = None
+    model: str | None = None
 
     @property
     def unusable_share(self) -> float:
@@ -74,54 +76,58 @@ class DatasetReport:
         return {**vars(self), "unusable_share": self.unusable_share, "findings": findings}
 
 
+@dataclass(frozen=True)
+class ModelTexts:
+    """A model that texts are compared with."""
+
+    name: str
+    processor: Processor
+    drop_reason: Callable[[Cut], tuple[str, str] | None]
+    """(reason, sentence) for a record that training would drop."""
+
+
 def check(
     sources: Mapping[str, Source],
-    tokenizer: Path | None = None,
+    model: ModelTexts | None = None,
     measure: Callable[[Sequence[Cut]], Iterable[SignalStats]] = lambda cuts: map(measure_cut, cuts),
 ) -> DatasetReport:
-    """Read and decode all records of the sources, by name. `tokenizer` is a tokenizer.json whose characters the texts
-    are compared with; `measure` decodes the cuts, and may do so elsewhere. Raises `DataError` for a source that cannot
-    be read at all and `ConfigError` for a missing tokenizer."""
-    writable = characters_of(tokenizer) if tokenizer else None
-    rows = [row for name, source in sources.items() for row in _rows(name, source)]
+    """Read and decode all records of the sources, by name. The texts are compared with the `model`; `measure` decodes
+    the cuts, and may do so elsewhere. Raises `DataError` for a source that cannot be read at all."""
+    rows = [row for name, source in sources.items() for row in _rows(name, source, model)]
     if not rows:
         raise DataError("The data holds no records.")
     decodable = [row for row in rows if row.cut is not None]
     for row, stats in zip(decodable, measure([row.cut for row in decodable])):
         row.sound = stats
     good = [row for row in rows if not row.sound.reason]
-    letters = _characters(good, writable)
-    findings = [f for f in _findings(rows, {c["character"] for c in letters if c["outside"]}) if f.count]
+    texts = [row.text for row in good if row.text]
+    letters = changed_letters(texts, model.processor.written) if model is not None else None
+    changed = letters.letters if letters is not None else {}
+    single = {c for letter in changed for c in letter if model and not same_letter(c, model.processor.written(c))}
+    findings = [f for f in _findings(rows, changed) if f.count]
     values: dict[str, list[float]] = {"length": [r.seconds for r in good], "rate": [r.rate for r in good if r.rate]}
     values["level"] = [r.sound.level for r in good if r.sound.rate]
+    listed = [record for finding in findings for record in finding.records]
+    for name, source in sources.items():
+        own = [record for record in listed if record["set"] == name]
+        places = source.places({record["id"] for record in own})
+        for record in own:
+            record |= {"place": places[record["id"]]} if record["id"] in places else {}
     return DatasetReport(
-        sets=[{"name": name, **_totals([r for r in rows if r.set == name])} for name in sources],
+        sets=[
+            {"name": name, **_totals([r for r in rows if r.set == name]), "read": source_notes(source, name)}
+            for name, source in sources.items()
+        ],
         totals=_totals(rows),
         histograms={name: histogram(of_records) for name, of_records in values.items() if of_records},
         languages=_groups(good, "language"),
         speakers=_groups(good, "speaker"),
         texts=_texts(good),
-        characters=letters,
+        characters=_characters(good, {c: changed.get(c, "") for c in single}),
         overlap=_overlap(good, list(sources)),
         findings=findings,
-        tokenizer=str(tokenizer) if tokenizer else None,
+        model=model.name if model is not None else None,
     )
-
-
-def characters_of(tokenizer: Path) -> Callable[[str], bool]:
-    """Whether a tokenizer can write a character, from its tokenizer.json."""
-    from tokenizers import Tokenizer
-
-    if not tokenizer.is_file():
-        raise ConfigError(f"{tokenizer} does not exist: the model has no tokenizer to compare the texts with.")
-    unknown = json.loads(tokenizer.read_text(encoding="utf-8"))["model"].get("unk_token")
-    model = Tokenizer.from_file(str(tokenizer))
-
-    def writable(character: str) -> bool:
-        tokens = model.encode(character, add_special_tokens=False).tokens
-        return bool(tokens or character.isspace()) and unknown not in tokens
-
-    return writable
 
 
 def histogram(values: Sequence[float], bins: int = 30) -> dict[str, Any]:
@@ -149,12 +155,18 @@ def histogram(values: Sequence[float], bins: int = 30) -> dict[str, Any]:
     }
 
 
-def _rows(name: str, source: Source) -> Iterator[CheckedRecord]:
+def _rows(name: str, source: Source, model: ModelTexts | None) -> Iterator[CheckedRecord]:
     for cut in source.cuts():
         if isinstance(cut, UnusableRecord):
             yield CheckedRecord(cut.id, name, sound=SignalStats(cut.reason, cut.message))
         else:
-            yield CheckedRecord(cut.id, name, cut, text_of(cut), speaker_of(cut), language_of(cut), cut.duration)
+            row = CheckedRecord(cut.id, name, cut, text_of(cut), speaker_of(cut), language_of(cut), cut.duration)
+            row.control_names = CONTROL_NAMES.findall(row.text or "")
+            if model is not None:
+                names = [*row.control_names, *control_names(model.processor.tokenizer, row.text or "")]
+                row.control_names = list(dict.fromkeys(names))
+                row.unfit = ": ".join(model.drop_reason(cut) or ()) or None
+            yield row
 
 
 def _totals(rows: Sequence[CheckedRecord]) -> dict[str, Any]:
@@ -193,7 +205,7 @@ def _texts(rows: Sequence[CheckedRecord]) -> dict[str, Any]:
     }
 
 
-def _characters(rows: Sequence[CheckedRecord], writable: Callable[[str], bool] | None) -> list[dict[str, Any]]:
+def _characters(rows: Sequence[CheckedRecord], changed: Mapping[str, str]) -> list[dict[str, Any]]:
     """All characters of the texts, the rarest first, each with how many records hold it and one of them."""
     records: Counter[str] = Counter()
     example: dict[str, str] = {}
@@ -208,7 +220,8 @@ def _characters(rows: Sequence[CheckedRecord], writable: Callable[[str], bool] |
             "name": unicodedata.name(c, "unnamed").lower(),
             "records": n,
             "rare": n < RARE,
-            "outside": writable is not None and not writable(c),
+            "outside": changed.get(c) == "",
+            "written": changed.get(c, c),
             "example": example[c],
         }
         for c, n in sorted(records.items(), key=lambda item: (item[1], item[0]))
@@ -236,10 +249,10 @@ def _overlap(rows: Sequence[CheckedRecord], names: Sequence[str]) -> list[dict[s
 
 
 def outliers_by_kind(
-    rows: Sequence[CheckedRecord], outside: set[str]
+    rows: Sequence[CheckedRecord], changed: Mapping[str, str]
 ) -> dict[str, list[tuple[float, CheckedRecord, str]]]:
-    """(severity, row, detail) of all measured rows that look wrong, by kind of `KINDS`, the worst first. `outside` are
-    the characters that a model cannot write."""
+    """(severity, row, detail) of all measured rows that look wrong, by kind of `KINDS`, the worst first. `changed` is
+    what a model writes for letters."""
     good = [r for r in rows if not r.sound.reason]
     texts_expected = any(r.text and r.text.strip() for r in good)
     outliers: dict[str, list[tuple[float, CheckedRecord, str]]] = defaultdict(list)
@@ -250,14 +263,14 @@ def outliers_by_kind(
         if first is not row:
             detail = f"same samples as {first.id}" + (f" ({first.set})" if first.set != row.set else "")
             outliers["same_audio"].append((0.0, row, detail))
-        for kind, badness, detail in find_outliers(row, texts_expected, outside):
+        for kind, badness, detail in find_outliers(row, texts_expected, changed):
             outliers[kind].append((badness, row, detail))
     return {kind: sorted(outliers[kind], key=lambda entry: -entry[0]) for kind in KINDS}
 
 
-def _findings(rows: Sequence[CheckedRecord], outside: set[str]) -> Iterator[DataFinding]:
+def _findings(rows: Sequence[CheckedRecord], changed: Mapping[str, str]) -> Iterator[DataFinding]:
     """One finding of each kind, also those without records."""
-    for kind, outliers in outliers_by_kind(rows, outside).items():
+    for kind, outliers in outliers_by_kind(rows, changed).items():
         records = [
             {"id": r.id, "set": r.set, "detail": detail, "text": r.text, "seconds": round(r.seconds, 3)}
             for _, r, detail in outliers[:LISTED]
@@ -272,9 +285,13 @@ def summary(report: DatasetReport) -> list[str]:
         f"{plural(total['records'], 'record')}, {total['hours']:.2f} hours, {plural(total['speakers'], 'speaker')}, "
         f"{plural(total['languages'], 'language')}"
     ]
+    lines += [note for facts in report.sets for note in facts["read"]]
     if lengths := report.histograms.get("length"):
         lines.append(f"lengths {lengths['min']:.1f} to {lengths['max']:.1f} s, median {lengths['median']:.1f} s")
-    lines += [f"{f.count:,} x {KINDS[f.kind][0].lower()}" for f in report.findings]
+    for f in report.findings:
+        first = f.records[0]
+        place = first.get("place", first["id"])
+        lines.append(f"{f.count:,} x {KINDS[f.kind][0].lower()}, such as {place}: {first['detail']}")
     for pair in report.overlap:
         common = [f"{plural(pair[k], k[:-1])} (of {a:,} and {b:,})" for k, (a, b) in pair["of"].items() if pair[k]]
         if common:

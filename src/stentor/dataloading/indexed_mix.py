@@ -176,7 +176,7 @@ def _groups(source: Source, records: Records) -> Iterator[Group]:
         if source.max_hours is not None and source.max_hours * 3600 < total:
             lengths = records.seconds[part.first : part.first + part.count]
             count, seconds = order.within(lengths, part.seconds * source.max_hours * 3600 / total)
-        yield Group(source, records, part.first, count, seconds, language or default, order)
+        yield Group(source, records, part.first, count, seconds, default or language, order)
 
 
 def _read(source: Source, records: Records, numbers: np.ndarray) -> Iterator[Cut | UnusableRecord]:

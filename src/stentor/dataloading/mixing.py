@@ -19,20 +19,21 @@ from stentor.data.cut import Cut, UnusableRecord, language_of
 from stentor.data.seeding import Permutation, rng
 from stentor.dataloading.section import Data
 from stentor.errors import DataError
-from stentor.sources.base import Source, filter_warnings
+from stentor.sources.base import Source, source_notes
 
 CutT = TypeVar("CutT", bound="Cut | UnusableRecord")
 _REASONS = """
 missing unreadable empty not_finite silent truncated no_channel unknown_language not_in_alphabet no_codec other_codec
-no_member duplicate_id no_audio wrong_type wrong_shape wrong_range
+no_member duplicate_id no_audio wrong_type wrong_shape wrong_range too_long text_too_long too_many_speakers
 """
 BAD = tuple(_REASONS.split())
-"""Drop reasons that mean a broken record, or one for another model, not an unwanted one (too long, no text)."""
+"""Drop reasons that mean a broken record, or one that the model cannot use, not an unwanted one (no text, or over a
+limit of `data:` or `task:`)."""
 Language = str | None
 """Code of a language; None: of records that name none."""
 DropReason = Callable[["Cut"], tuple[str, str] | None]
 """Function of a task or a model: (reason, message) for a record that it cannot use, None for one that it can (see
-`Task.drop_reason` and `Family.drop_reason`)."""
+`Task.drop_reason` and `Processor.drop_reason`)."""
 
 
 @dataclass
@@ -42,10 +43,13 @@ class DropCounter:
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     named: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    unwanted: Counter[str] = field(default_factory=Counter)
+    """Those of `BAD` reasons that the run file leaves out: clips over `data.max_seconds`."""
     max_named = 20
 
-    def add(self, reason: str, message: str, seconds: float = 0.0) -> None:
+    def add(self, reason: str, message: str, seconds: float = 0.0, unwanted: bool = False) -> None:
         self.reasons[reason] += 1
+        self.unwanted[reason] += unwanted
         self.seconds += seconds
         if len(self.named[reason]) < self.max_named:
             self.named[reason].append(message)
@@ -56,18 +60,20 @@ class DropCounter:
 
     def lines(self) -> list[str]:
         """A line for each reason, with the first records named."""
+        named = {reason: ", ".join(m.rstrip(".") for m in messages[:3]) for reason, messages in self.named.items()}
         return [
-            f"{count} ({reason}): {', '.join(self.named[reason][:3])}{' ...' if count > 3 else ''}"
+            f"{count} ({reason}): {named.get(reason, '')}{' ...' if count > 3 else ''}"
             for reason, count in sorted(self.reasons.items())
         ]
 
     @property
     def bad(self) -> int:
-        return sum(self.reasons[r] for r in BAD)
+        return sum(self.reasons[r] - self.unwanted[r] for r in BAD)
 
     def merge(self, other: DropCounter) -> None:
         """Count what `other` counted as well."""
         self.reasons.update(other.reasons)
+        self.unwanted.update(other.unwanted)
         self.seconds += other.seconds
         for reason, messages in other.named.items():
             self.named[reason] += messages[: self.max_named - len(self.named[reason])]
@@ -75,7 +81,7 @@ class DropCounter:
     def check(self, seen: int, max_bad: float, name: str) -> None:
         """Raise DataError when more than the share `max_bad` of `seen` records is broken."""
         if self.bad > max_bad * seen:
-            lines = [f"  {m}" for r in BAD for m in self.named[r]]
+            lines = [f"  {m}" for r in BAD if self.reasons[r] > self.unwanted[r] for m in self.named[r]]
             more = f"\n  ... and {self.bad - len(lines)} more" if self.bad > len(lines) else ""
             raise DataError(
                 f"{name}: {self.bad} of {seen} records cannot be used, more than `data.max_bad` allows "
@@ -91,9 +97,11 @@ def filter_cuts(
         if isinstance(cut, UnusableRecord):
             dropped.add(cut.reason, cut.message)
         elif cut.duration > data.max_seconds:
-            dropped.add("too_long", f"{cut.id}: {cut.duration:.1f} s", cut.duration)
+            message = f"{cut.id}: {cut.duration:.1f} s, more than `data.max_seconds` ({data.max_seconds:g})"
+            dropped.add("too_long", message, cut.duration, unwanted=True)
         elif 0 < cut.duration < data.min_seconds:  # texts alone have no duration
-            dropped.add("too_short", f"{cut.id}: {cut.duration:.3f} s", cut.duration)
+            message = f"{cut.id}: {cut.duration:.3f} s, less than `data.min_seconds` ({data.min_seconds:g})"
+            dropped.add("too_short", message, cut.duration)
         elif reason_and_message := next(filter(None, (drop_reason(cut) for drop_reason in drop_reasons)), None):
             dropped.add(*reason_and_message, cut.duration)
         else:
@@ -214,7 +222,7 @@ def read_pools(
     usable = sum(len(pool.cuts) for pool in pools)
     dropped.check(usable + dropped.reasons.total() - num_dropped, data.max_bad, name)
     if not usable:
-        unmatched = [line.split(": ", 1)[1] for line in filter_warnings(list(sources), name)]
+        unmatched = [line.split(": ", 1)[1] for line in source_notes(list(sources), name)]
         reasons = ", ".join([*(f"{v} {k}" for k, v in dropped.reasons.items()), *unmatched]) or "the source is empty"
         raise DataError(f"{name}: no usable record ({reasons}).")
     return pools

@@ -58,7 +58,8 @@ class Data(Section):
     max_seconds: float = Field(30.0, gt=0)
     """Longest record in seconds. Longer ones are dropped (and counted), or cut into pieces by the task `diarize`."""
     max_bad: float = Field(0.01, ge=0, le=1)
-    """Largest share of records that may be unusable (unreadable, missing, silent ...) before the run stops."""
+    """Largest share of records that may be unusable before the run stops: unreadable, missing, silent ..., or longer
+    than the model can read or write. Records outside of `min_seconds` to `max_seconds` do not count."""
     lanes: int = Field(8, ge=1)
     """Number of parts into which a stream, or data with an index, is divided, so that each of several processes reads
     only its own parts. Use a multiple of the number of processes. It decides the order of items; the number of

@@ -14,7 +14,7 @@ from typing import Any
 
 from stentor.data.cut import Cut, UnusableRecord, language_of
 from stentor.data.seeding import rng
-from stentor.dataloading.batch_sampler import LOOK_AHEAD, Item
+from stentor.dataloading.batch_sampler import LOOK_AHEAD
 from stentor.dataloading.indexed_mix import IndexedMix, ListedRecords, ReadRecord, Records
 from stentor.dataloading.item_stream import ItemStream, LaneItems, MixedItems, ReplayedItems
 from stentor.dataloading.mixing import DropCounter, DropReason, Language, filter_cuts, read_pools
@@ -38,19 +38,19 @@ class LaneCounts:
     """Most records that were read of a pass of a stream, by its number, or of an epoch of the mix, by the number of
     streams + the epoch."""
     dropped: DropCounter = field(default_factory=DropCounter)
-    too_long: set[str] = field(default_factory=set)
-    """Ids of what no batch can hold."""
 
     def as_plain(self) -> list[Any]:
         """For JSON."""
         dropped = self.dropped
-        return [list(self.num_read.items()), {**dropped.facts(), "seconds": dropped.seconds}, sorted(self.too_long)]
+        facts = {**dropped.facts(), "seconds": dropped.seconds, "unwanted": dict(dropped.unwanted)}
+        return [list(self.num_read.items()), facts]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> LaneCounts:
-        num_read, facts, too_long = plain
-        counts = cls(Counter(dict(num_read)), DropCounter(Counter(facts["dropped"]), facts["seconds"]), set(too_long))
+        num_read, facts, *_ = plain  # older runs have a third entry
+        counts = cls(Counter(dict(num_read)), DropCounter(Counter(facts["dropped"]), facts["seconds"]))
         counts.dropped.named.update(facts["named"])
+        counts.dropped.unwanted.update(facts.get("unwanted", {"too_long": facts["dropped"].get("too_long", 0)}))
         return counts
 
 
@@ -151,9 +151,9 @@ class StreamedDataset(TrainDataset):
         """Random usable records of each source of the mix."""
         return [self._usable(self.mix.sample(number)) for number in range(len(self.mix.sources))]
 
-    def leave_out(self, drop_reason: DropReason) -> None:
-        self._model_drop_reasons = [drop_reason]
-        super().leave_out(drop_reason)
+    def _drop(self, drop_reason: DropReason) -> None:
+        self._model_drop_reasons.append(drop_reason)
+        super()._drop(drop_reason)
 
     def cuts(self) -> Iterator[Cut]:
         for cuts in (*self._streams_ahead(), *self._mix_ahead()):
@@ -303,15 +303,8 @@ class StreamedDataset(TrainDataset):
         if is_new and dropped.reasons:
             self.dropped.merge(dropped)
             counts.dropped.merge(dropped)
-        if is_new and isinstance(read.record, UnusableRecord):
+        if is_new and dropped.bad:
             self.dropped.check(max(self._num_read(), STREAM_TRUST), self.data.max_bad, "data.train")
-
-    def _count_too_long(self, shard: int, item: Item, cost: int) -> None:
-        counts = self._counted(shard)
-        if item.cut.id not in counts.too_long:
-            counts.too_long.add(item.cut.id)
-            for dropped in (counts.dropped, self.dropped):
-                self._add_too_long(dropped, item, cost)
 
     def collect(self, gather: Callable[[Any], list[Any]]) -> None:
         newest = dict(self._restored)  # lanes that no process has read since

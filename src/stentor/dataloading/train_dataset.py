@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from stentor.data.cut import Cut, text_of
-from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler, Item
+from stentor.dataloading.batch_sampler import BatchLimits, BatchSampler, always
 from stentor.dataloading.mixing import (
     DropCounter,
     DropReason,
@@ -21,12 +21,14 @@ from stentor.dataloading.mixing import (
     read_pools,
     total_hours,
 )
+from stentor.dataloading.planned import ModelDrops
 from stentor.dataloading.section import Data, Replay
 from stentor.dataloading.stream_shards import ShardedStream
 from stentor.errors import ConfigError, DataError
 from stentor.sources.held_out import HeldOut, hold_out
 
 PackedLength = Callable[[int], int]
+Fits = Callable[[Cut, float], bool]
 Sampler = BatchSampler | ShardedStream
 """The batches of a run: of sources of known length, or of lanes of a stream."""
 
@@ -52,6 +54,8 @@ class TrainDataset(ABC):
     replay: ReplayMix | None = field(default=None, init=False)
     pools: list[Pool] = field(default_factory=list, init=False)
     dropped: DropCounter = field(default_factory=DropCounter, init=False)
+    fits: Fits = field(default=always, init=False)
+    """Whether the model can use a record that lasts so many seconds; set by `leave_out`."""
     packed_length: PackedLength = field(default=int, init=False)
     """See `Processor.packed_length`; set by `batch_sampler`."""
 
@@ -92,11 +96,20 @@ class TrainDataset(ABC):
     def _all_pools(self) -> list[Pool]:
         return [*self.pools, *(self.replay.pools if self.replay else [])]
 
-    def leave_out(self, drop_reason: DropReason) -> None:
-        """Drop (and count) the records that the model can do nothing with; to be called before `batch_sampler`. Raises
+    def leave_out(self, drop_reason: ModelDrops) -> None:
+        """Drop (and count) the records that the model cannot use; to be called before `batch_sampler`. Raises
         `DataError` when they are more than `data.max_bad` allows, or all."""
+        self.fits = lambda cut, seconds: drop_reason(cut, seconds) is None
+        self._drop(drop_reason)
+
+    def _drop(self, drop_reason: DropReason) -> None:
+        """Drop (and count) the records that have a reason."""
         for pool in self._all_pools():
             pool.cuts = list(filter_cuts(pool.cuts, self.data, self.dropped, drop_reason))
+        if self.replay is not None and self.data.replay is not None:
+            if not len(self.replay):
+                raise DataError(f"data.replay: no usable record ({', '.join(self.dropped.reasons)}).")
+            self.replay = ReplayMix(self.replay.pools, self.data.replay.share)
 
     @property
     def replayed(self) -> int:
@@ -143,14 +156,25 @@ class TrainDataset(ABC):
     def _plan(self, cost: Callable[[Cut, float], int]) -> Sampler: ...
 
     def batch_sampler(self, cost: Callable[[Cut, float], int], packed_length: PackedLength = int) -> Sampler:
-        """The batches, given the sequence positions that an item takes, and a packed batch (see `Processor`)."""
+        """The batches, given the sequence positions that an item takes, and a packed batch (see `Processor`). Records
+        that no batch can hold are dropped, and counted, before."""
         self.packed_length = packed_length
         if not self.limits.budget:
             raise ConfigError(
                 f"data.batch_tokens: with its padding, a pack takes at least {packed_length(1)} positions: set at "
                 "least as many."
             )
+        cost = cost if self.streams else _remembered(cost)
+        self._drop(partial(self._too_long_for_batch, cost))
         return self._plan(cost)
+
+    def _too_long_for_batch(self, cost: Callable[[Cut, float], int], cut: Cut) -> tuple[str, str] | None:
+        positions, budget, tokens = cost(cut, cut.duration), self.limits.budget, self.data.batch_tokens
+        if positions <= budget:
+            return None
+        rounded = f", in whole blocks {budget}" if budget < tokens else ""
+        message = f"{cut.id}: {positions} positions, more than `data.batch_tokens` ({tokens}{rounded}): raise it"
+        return "too_long_for_batch", message
 
     @property
     def limits(self) -> BatchLimits:
@@ -167,20 +191,10 @@ class TrainDataset(ABC):
                 seed=self.seed * self.num_shards + shard,  # or all shards would have their short items at the same time
                 speed=data.augment.speed_factor if data.augment.speed else None,
                 stream_window=stream_window,
-                on_too_long=partial(self._count_too_long, shard),
+                fits=self.fits,
             )
             for shard in range(self.num_shards)
         ]
-
-    @abstractmethod
-    def _count_too_long(self, shard: int, item: Item, cost: int) -> None:
-        """Count an item that no batch can hold, each record once."""
-
-    def _add_too_long(self, dropped: DropCounter, item: Item, cost: int) -> None:
-        budget = self.limits.budget
-        rounded = f", in whole blocks {budget}" if budget < self.data.batch_tokens else ""
-        message = f"{item.cut.id}: {cost} positions, more than data.batch_tokens ({self.data.batch_tokens}{rounded})"
-        dropped.add("too_long_for_batch", message, item.cut.duration)
 
     def collect(self, gather: Callable[[Any], list[Any]]) -> None:
         """Count in `dropped` what other processes read of a stream; `gather` gives every process's value to all."""
@@ -204,6 +218,13 @@ class TrainDataset(ABC):
             digest.update(part.encode())
         return digest.hexdigest()
 
+    @cached_property
+    def texts_digest(self) -> str:
+        """Hash of the transcripts; of streams, which are not read for it, of the sizes and times of their files."""
+        parts = [f"{cut.id}\0{text_of(cut)}" for pool in self._all_pools() for cut in pool.cuts]
+        files = (line for source in self.data.train if self.streams for line in source.file_facts())
+        return hashlib.blake2b("\0".join([*parts, *files]).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
     @abstractmethod
     def _fingerprint_parts(self, sampler: Sampler | None) -> Iterator[str]: ...
 
@@ -223,7 +244,6 @@ class ListedDataset(TrainDataset):
         for pool in self.pools:
             pool.cuts = list(self._segments(pool.cuts))
         self.mix = Mix(self.pools, data.language_temperature)
-        self._too_long: set[str] = set()
 
     def _plan(self, cost: Callable[[Cut, float], int]) -> BatchSampler:
         (sampler,) = self._samplers(cost)
@@ -233,19 +253,15 @@ class ListedDataset(TrainDataset):
         assert isinstance(sampler, BatchSampler)
         return sampler.statistics()
 
-    def _count_too_long(self, shard: int, item: Item, cost: int) -> None:
-        if item.cut.id not in self._too_long:
-            self._too_long.add(item.cut.id)
-            self._add_too_long(self.dropped, item, cost)
-
-    def leave_out(self, drop_reason: DropReason) -> None:
+    def leave_out(self, drop_reason: ModelDrops) -> None:
         super().leave_out(drop_reason)
         self.dropped.check(self.all_records + self.dropped.reasons.total(), self.data.max_bad, "data.train")
         if not self.records:
             raise DataError(f"data.train: no usable record ({', '.join(self.dropped.reasons)}).")
+
+    def _drop(self, drop_reason: DropReason) -> None:
+        super()._drop(drop_reason)
         self.mix = Mix(self.pools, self.data.language_temperature)
-        if self.replay is not None and self.data.replay is not None:
-            self.replay = ReplayMix(self.replay.pools, self.data.replay.share)
 
     @property
     def replayed(self) -> int:
@@ -263,6 +279,20 @@ class ListedDataset(TrainDataset):
     def _fingerprint_parts(self, sampler: Sampler | None) -> Iterator[str]:
         for items in () if sampler is None else sampler.epoch(0):
             yield " ".join(item.cut.id for item in items) + "\n"
+
+
+def _remembered(cost: Callable[[Cut, float], int]) -> Callable[[Cut, float], int]:
+    """The cost, which tokenises the text, computed once for each listed record at its own speed."""
+    known: dict[int, int] = {}
+
+    def remembered(cut: Cut, seconds: float) -> int:
+        if seconds != cut.duration:
+            return cost(cut, seconds)
+        if id(cut) not in known:
+            known[id(cut)] = cost(cut, seconds)
+        return known[id(cut)]
+
+    return remembered
 
 
 def limits_of(data: Data, budget: int, packed_length: PackedLength) -> BatchLimits:

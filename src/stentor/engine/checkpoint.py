@@ -185,18 +185,21 @@ def link_file(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def set_aside_after(folder: Path) -> None:
-    """Rename the checkpoints that are newer than the newest undamaged one, and let `latest` name that."""
-    for other in existing(folder.parent, complete=False):
-        if step_of(other) > step_of(folder):
-            aside = other.with_name(f"damaged-{other.name}")
+def set_aside_after(parent: Path, step: int, why: str) -> None:
+    """Rename the checkpoints after a step to `{why}-NAME`, and let `latest` name the newest of the others, if any."""
+    for other in existing(parent, complete=False):
+        if step_of(other) > step:
+            aside = other.with_name(f"{why}-{other.name}")
             shutil.rmtree(aside, ignore_errors=True)
             os.rename(other, aside)
-    point(folder.parent, "latest", folder)
+    point(parent, "latest", next(iter(existing(parent)), None))
 
 
-def point(parent: Path, name: str, target: Path) -> None:
-    """Write the name of a checkpoint to the text file `name` (latest, best)."""
+def point(parent: Path, name: str, target: Path | None) -> None:
+    """Write the name of a checkpoint to the text file `name` (latest, best), or delete the file if there is none."""
+    if target is None:
+        (parent / name).unlink(missing_ok=True)
+        return
     temporary = parent / f".{name}.tmp"
     temporary.write_text(target.name + "\n")
     os.replace(temporary, parent / name)

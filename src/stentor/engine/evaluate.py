@@ -34,8 +34,15 @@ class EvalSet:
     name: str
     plan: BatchSampler
     dropped: DropCounter = field(default_factory=DropCounter)
+    without_loss: DropCounter = field(default_factory=DropCounter)
+    """Records that are scored, but not in the loss: the model cannot write their text."""
     bad_ids: set[str] = field(default_factory=set)
     """Ids of records with unusable audio, which every evaluation meets again."""
+
+    def facts(self) -> dict[str, Any]:
+        """See `DropCounter.facts`, with the `without_loss` by reason, if any."""
+        lossless = dict(self.without_loss.reasons)
+        return {**self.dropped.facts(), **({"without_loss": lossless} if lossless else {})}
 
 
 @dataclass

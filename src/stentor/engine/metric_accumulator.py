@@ -1,6 +1,7 @@
 """Metric accumulator: summed losses, throughput and waiting between two rows of metrics. Sums stay on the device until
 read."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ class MetricAccumulator:
         self.sums = {t: torch.zeros((), dtype=dtype, device=self.device) for t in self.losses}
         self.counts: Counter[str] = Counter()
         self.norms: list[float] = []
+        self.skipped = 0  # steps
         self.restart()
 
     def restart(self) -> None:
@@ -63,7 +65,11 @@ class MetricAccumulator:
         self.seconds += totals.seconds
 
     def add_step(self, losses: Sequence[MicroBatchLoss], totals: StepTotals, norm: float) -> None:
-        """An optimizer step: the summed losses of this rank's micro-batches, all ranks' targets, the gradient norm."""
+        """An optimizer step: the summed losses of this rank's micro-batches, all ranks' targets, the gradient norm. A
+        skipped one, whose norm is not finite, is only counted."""
+        if not math.isfinite(norm):
+            self.skipped += 1
+            return
         for term in self.losses:
             self.sums[term] += sum(loss.sums[term].to(self.sums[term].dtype) for loss in losses)
             self.counts[term] += round(totals.targets[term])
@@ -76,7 +82,9 @@ class MetricAccumulator:
         spent = max(time.monotonic() - self._since, 1e-9)
         means = {t: s / self.counts[t] if self.counts[t] else None for t, s in zip(self.losses, sums)}
         row = {
-            "train/loss": sum(self.losses[t].weight * v for t, v in means.items() if v is not None),
+            "train/loss": sum(self.losses[t].weight * v for t, v in means.items() if v is not None)
+            if self.norms
+            else None,
             **{f"train/{t}": v for t, v in means.items()},
             "lr": lr,
             "grad_norm": float(torch.tensor(self.norms).mean()) if self.norms else None,
@@ -85,6 +93,7 @@ class MetricAccumulator:
             "padding": 1 - self.tokens / self.num_positions if self.num_positions else 0.0,
             "data_wait": wait / spent,
             "mfu": self._mfu(self.num_positions / spent),
+            **({"skipped": self.skipped} if self.skipped else {}),
         }
         self.reset()
         return row

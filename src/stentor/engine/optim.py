@@ -46,7 +46,7 @@ def choose_groups(config: Optim, names: Sequence[str]) -> dict[str, int]:
     """The number of the group of `optim.groups` that each trained parameter belongs to, for those that have one. Raises
     ConfigError for a group without parameters, and when nothing is trained."""
     if not names:
-        raise ConfigError("model.freeze: no parameter is trainable: `freeze` (or `lora`) leaves nothing to train.")
+        raise ConfigError("model.freeze: no parameter is trainable: remove from `freeze` what is to be trained.")
     chosen: dict[str, int] = {}
     for number, group in enumerate(config.groups):
         hits = [n for n in names if any(fnmatch.fnmatchcase(n, g) for g in group.params)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from stentor.data.atomic_write import atomic_path
 from stentor.data.cut import text_of
 from stentor.dataloading.train_dataset import TrainDataset
+from stentor.models.contracts import Processor
 
 RECORDS = "records.txt.gz"
 MOST = 1_000_000
@@ -23,21 +24,36 @@ def write_records(folder: Path, data: TrainDataset) -> None:
         part.write_bytes(gzip.compress(lines.encode("utf-8", "surrogatepass"), 1, mtime=0))
 
 
-def changed_records(folder: Path, data: TrainDataset) -> str:
-    """Describe how the records differ from those in the list of `folder`."""
+def changed_records(folder: Path, data: TrainDataset, processor: Processor, same: bool = False) -> str:
+    """Describe how the records differ from those in the list of `folder`; those that are the `same`, but for their
+    texts, with examples and the signs that the model leaves out."""
+    if same and data.streams:
+        return "files of streams, whose texts are not compared"
     try:
         lines = gzip.decompress((folder / RECORDS).read_bytes()).decode("utf-8", "surrogatepass").splitlines()
     except (OSError, EOFError, ValueError, zlib.error):
-        return "the earlier records are not known one by one"
+        return "texts" if same else "the earlier records are not known one by one"
     before = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)
     if not 0 < data.all_records <= MOST:
         return f"{len(before):,} records before; those of now are not listed"
     now = _records(data)
-    changed = [name for name in now if name in before and before[name] != now[name]]
+    changed = {name for name in now if name in before and before[name] != now[name]}
+    if same and not changed:
+        return "the texts are those of the start of the run again"
+    if same:
+        texts = {c.id: text_of(c) or "" for c in data.cuts() if c.id in changed}
+        examples = [f'{name}: "{text}"' for name, text in texts.items()][:2] + ["..."] * (len(texts) > 2)
+        signs = {c for c in set("".join(texts.values())) if c.isprintable() and c != " " and not processor.written(c)}
+        left_out = f", without {' '.join(sorted(signs))}, which the model cannot write" if signs else ""
+        return f"the texts of {len(changed):,} of {len(now):,} records ({'; '.join(examples)}){left_out}"
     parts = []
-    for what, names in (("added", now.keys() - before), ("removed", before.keys() - now), ("changed", set(changed))):
-        examples = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
-        parts += [f"{len(names):,} records {what} ({examples})"] if names else []
+    for what, names in (
+        ("added", now.keys() - before),
+        ("removed", before.keys() - now),
+        ("changed in text or length", changed),
+    ):
+        some = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
+        parts += [f"{len(names):,} records {what} ({some})"] if names else []
     return "; ".join(parts) or f"the same {len(now):,} records in other batches"
 
 

@@ -58,10 +58,9 @@ class Restored:
     """Whether `begin` was called."""
 
 
-def restore(trainer: Trainer, origin: Origin | None = None) -> None:
-    """Load the newest undamaged checkpoint of the run or, if it has none, that of `origin`. Nothing is written. Called
-    on all ranks. Raises what `load` raises."""
-    resumed = latest_checkpoint(trainer)
+def restore(trainer: Trainer, resumed: Path | None, origin: Origin | None = None) -> None:
+    """Load `resumed`, the newest undamaged checkpoint of the run or, if it has none, that of `origin`. Nothing is
+    written. Called on all ranks. Raises what `load` raises."""
     origin = None if resumed else origin
     folder = origin.folder if origin else resumed
     if origin and trainer.train.interpolate is not None and not _start_of(origin).is_dir():
@@ -86,7 +85,7 @@ def begin(trainer: Trainer) -> None:
     trainer.logger.begin()
     if trainer.main:
         if restored.resumed is not None:
-            checkpoint.set_aside_after(restored.resumed)
+            checkpoint.set_aside_after(trainer.checkpoints, trainer.step, "damaged")
         if restored.origin is not None and trainer.train.interpolate is not None:
             target = trainer.checkpoints / interpolate.START
             shutil.copytree(_start_of(restored.origin), target, copy_function=checkpoint.link_file, dirs_exist_ok=True)
@@ -121,12 +120,16 @@ def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> None:
     resume = folder / "resume"
     state = _read_state(folder)
     differences = changed_settings(trainer, folder)
+    data, records = trainer.setup.train_data, None
     same_data = state.fingerprint == trainer.fingerprint
+    if not same_data or state.texts not in ("", data.texts_digest):  # older checkpoints have none
+        records = changed_records(folder.parent.parent, data, trainer.bundle.traits, same_data)
+    _check_vocabulary(folder, differences)
     if not same_data and origin is None:
         raise ConfigError(
-            f"The training data or its batching differs from that of {folder}, so its position in the data is not "
-            f"valid. Restore the data settings, or branch: another `name` with `--resume-from {folder}` and more than "
-            f"{state.progress.step} steps continues with the optimizer on the new data."
+            f"The training data or its batching differs from that of {folder} ({records}), so its position in the data "
+            "is not valid. Restore the data and its settings, or branch: another `name` with `--resume-from "
+            f"{folder}` and more than {state.progress.step} steps continues with the optimizer on the new data."
         )
     _load_weights(trainer, folder, differences)
     _check_optimizer(trainer, folder, state.optim, differences)
@@ -140,7 +143,17 @@ def load(trainer: Trainer, folder: Path, origin: Origin | None = None) -> None:
         _warn_of_changed_audio(trainer, state.audio)
     if trainer.step >= trainer.total_steps:
         _refuse_changes(trainer, folder, origin, affecting_weights(differences))
-    _describe(trainer, folder, origin, differences, same_data)
+    _describe(trainer, folder, origin, differences, records)
+
+
+def _check_vocabulary(folder: Path, differences: Sequence[Change]) -> None:
+    """Raise ConfigError for changed settings of what the weights have a row for, which would mean something else."""
+    if fixed := [change for change in differences if change.effect == "fixed"]:
+        raise ConfigError(
+            f"{folder} has the tokenizer or alphabet that its weights were trained with, so that it cannot be resumed "
+            f"with other settings of it ({listed(fixed)}). Restore them, or start a new run under another `name` to "
+            "train with another tokenizer or alphabet."
+        )
 
 
 def _refuse_changes(trainer: Trainer, folder: Path, origin: Origin | None, changed: Sequence[Change]) -> None:
@@ -180,8 +193,10 @@ def _load_weights(trainer: Trainer, folder: Path, differences: Sequence[Change])
     parts += [f"{len(extra)} of its tensors are not trained here, such as {extra[0]}"] if extra else []
     parts += [f"{n} is {list(weights.shape(n))} there and {list(here[n].shape)} here" for n in shapes[:1]]
     if parts:
+        same = not any(change.key.startswith("model.") for change in differences)
+        restore = "training data and the task (the `model:` section is unchanged)" if same else "`model:` section"
         raise ConfigError(
-            f"The checkpoint {folder} belongs to another model ({'; '.join(parts)}). Restore the `model:` section, or "
+            f"The checkpoint {folder} belongs to another model ({'; '.join(parts)}). Restore the {restore}, or "
             f"start a new run under another `name`; if its weights fit, with `model.init` set to {folder / 'export'}."
         )
     ema.read_weights(model, weights)
@@ -217,7 +232,8 @@ def _start_branch(state: TrainState, trainer: Trainer, differences: Sequence[Cha
 
 
 def _restore(trainer: Trainer, state: TrainState, differences: Sequence[Change], same_data: bool) -> None:
-    trainer.progress = state.progress
+    trainer.progress, trainer.unjudged = state.progress, state.progress.step
+    trainer.judged = {state.progress.good or 0, *(b["step"] for b in state.progress.best)}
     if isinstance(trainer.batch_sampler, ShardedStream):
         trainer.batch_sampler.resume_at(state.lanes)
     for reason, message in state.progress.bad.values():
@@ -261,7 +277,7 @@ def _keep_step_size(trainer: Trainer, before: int) -> None:
 
 
 def _describe(
-    trainer: Trainer, folder: Path, origin: Origin | None, differences: Sequence[Change], same_data: bool
+    trainer: Trainer, folder: Path, origin: Origin | None, differences: Sequence[Change], records: str | None
 ) -> None:
     """Say what is continued and what has changed, and record it as a part of the training."""
     where = folder.name if origin is None else f"{folder}, a branch of the run {origin.run}"
@@ -272,8 +288,8 @@ def _describe(
     if effective := affecting_weights(differences):
         trainer.say(f"Changed settings from step {trainer.step + 1} on: {listed(effective)}.")
         part["changed"] = {c.key: [c.before, c.now] for c in effective}
-    if not same_data:
-        part["records"] = changed_records(folder.parent.parent, trainer.setup.train_data)
-        trainer.say(f"Changed training data: {part['records']}.")
+    if records:
+        part["records"] = records
+        trainer.say(f"Changed training data: {records}. Tokenizer and alphabet stay those of the checkpoint.")
     if len(part) > 1:
         trainer.progress.parts.append(json.loads(without_secrets(json.dumps(part))))

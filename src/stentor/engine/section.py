@@ -142,7 +142,8 @@ class Train(Section):
     keep_best: int = Field(1, ge=0)
     """Number of best checkpoints to keep in addition, by `best_metric`."""
     best_metric: str | None = None
-    """Metric that ranks checkpoints, `SET/METRIC`: any that is logged for a set of `data.eval`, such as `dev/loss`.
+    """Metric that ranks checkpoints, `SET/METRIC`: any that is logged for a set of `data.eval`, such as `dev/loss`. Of
+    equal values the later one is better; an evaluation whose loss is not finite is never the best.
     Null: the metric of the callback `early_stop`, else the task's main metric on the first evaluation set."""
     best_mode: Direction | None = None
     """Whether a lower or higher `best_metric` is better; only for metrics that declare no direction. Null: as the

@@ -15,6 +15,7 @@ from stentor.engine.section import Optim, Schedule, Train
 from stentor.losses.base import Loss
 from stentor.models.base import Bundle, Family
 from stentor.tasks.base import Task
+from stentor.text.letters import ChangedLetters
 
 
 class RunConfig(Protocol):
@@ -46,7 +47,8 @@ class TrainingSetup:
     tests: list[EvalSet]
     batches_per_epoch: int | None  # None for a stream
     overlap: Overlap  # what training shares with the evaluation and test sets
-    data_warnings: list[str]  # what the task finds unusual in the training data
+    data_warnings: list[str]  # what is unusual in the training data
+    changed_letters: ChangedLetters | None  # of the training texts, as the model has them
 
     @property
     def eval_sets(self) -> list[EvalSet]:

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -19,6 +19,7 @@ from stentor.engine.sharding import TensorShard, is_divided, own_shards
 from stentor.engine.tensor_files import MeanTensors
 from stentor.errors import without_secrets
 from stentor.section.contract import violation
+from stentor.section.full_paths import with_full_paths
 from stentor.version import EXPORT_FORMAT, PAUSE_KEY, format_keys
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class TrainProgress:
     evaluated: int = 0  # the step that was scored last
     watched: dict[str, str | None] = field(default_factory=dict)
     """Metrics by which `best` is ranked and the plateau schedule decides; empty in older checkpoints."""
+    good: int | None = -1
+    """Step of the newest checkpoint that was judged good, -1 if there is none; None: unknown, in older checkpoints."""
+    first_loss: float | None = None  # mean loss of the run's first finite step
     parts: list[dict[str, Any]] = field(default_factory=list)
     """Later parts of a training with other settings or data, or of another run: `from` (its first step), and `changed`
     ({key: [before, now]}), `records` and `origin` where there are any. Older checkpoints have none."""
@@ -66,6 +70,8 @@ class TrainState:
     lanes: list[Any]  # position in each shard of a stream
     audio: dict[str, str] = field(default_factory=dict)
     """Hashes of the audio of some training records, by id; older checkpoints have none."""
+    texts: str = ""
+    """Hash of the training texts (`TrainDataset.texts_digest`); older checkpoints have none."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of state.json."""
@@ -75,7 +81,8 @@ class TrainState:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> TrainState:
         """Create it from the content of state.json. Raises KeyError with the name of a missing key."""
-        content = {"parts": [], "watched": {}, "audio": {}, **content}
+        later: dict[str, Any] = {"parts": [], "watched": {}, "audio": {}, "texts": "", "good": None, "first_loss": None}
+        content = {**later, **content}
         progress = TrainProgress(**{f.name: content[f.name] for f in fields(TrainProgress)})
         progress.bad = {name: (reason, message) for name, (reason, message) in progress.bad.items()}
         return cls(progress, **{f.name: content[f.name] for f in fields(cls) if f.name != "progress"})
@@ -85,6 +92,7 @@ def save(trainer: Trainer) -> None:
     """Start writing a checkpoint, after the one being written; called on all ranks. It is complete, and errors are
     raised, when `wait_for_checkpoint` returns. Raises StentorError for errors of the disk."""
     wait_for_checkpoint(trainer)
+    trainer.unjudged = trainer.saved = trainer.step
     model = trainer.bundle.model
     buffers = {name for name, _ in model.named_buffers()}  # each rank's own, and changed by a forward
     shards: dict[str, dict[str, TensorShard]] = {}
@@ -115,7 +123,9 @@ def _complete(trainer: Trainer, best: list[str], folder: Path) -> None:
         checkpoint.link(Path(origin["checkpoint"]).parent, parent, earlier)
     if best and (parent / best[0]).exists():
         checkpoint.point(parent, "best", parent / best[0])
-    checkpoint.prune(parent, trainer.train.keep, set(best[: trainer.train.keep_best]))
+    # What the run may go back to is kept until this checkpoint is judged.
+    also = {checkpoint.name_of(step) for step in trainer.judged} if trainer.step < trainer.total_steps else set()
+    checkpoint.prune(parent, trainer.train.keep, also | set(best[: trainer.train.keep_best]))
     if trainer.after_checkpoint is not None:
         trainer.after_checkpoint(folder)
 
@@ -146,6 +156,7 @@ def _state_of(trainer: Trainer, optimizer: dict[str, Any]) -> TrainState:
         meter=meter,
         lanes=[lane for part in trainer.communicator.gather(lanes) for lane in part],
         audio=trainer.audio,
+        texts=trainer.setup.train_data.texts_digest,
     )
 
 
@@ -164,7 +175,7 @@ def export(trainer: Trainer, folder: Path, weights: dict[str, torch.Tensor]) -> 
     trainer.bundle.family.save(trainer.bundle, weights, folder)
     trained = trainer.bundle.traits.trained_speech
     pause = {} if trained is None or trained.pause is None else {PAUSE_KEY: round(trained.pause, 3)}
-    content = format_keys(EXPORT_FORMAT) | pause | trainer.config.plain()
+    content = format_keys(EXPORT_FORMAT) | pause | with_full_paths(cast(Any, trainer.config)).plain()
     text = json.dumps(content, indent=1, ensure_ascii=False)
     (folder / "training_config.json").write_text(without_secrets(text), encoding="utf-8")
 

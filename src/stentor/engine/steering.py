@@ -50,8 +50,11 @@ class Watched:
         return any(key.startswith(f"eval/{self.set}/") for key in row)
 
     def value(self, row: Mapping[str, float]) -> float:
-        """Return the metric's value in a row of metrics. Raises ConfigError for a name that is not logged."""
+        """Return the metric's value in a row of metrics; NaN if the loss of the set is not finite, because the weights
+        are then unsound whatever they answer. Raises ConfigError for a name that is not logged."""
         prefix = f"eval/{self.set}/"
+        if not math.isfinite(row.get(f"{prefix}loss", 0.0)):
+            return math.nan
         if (value := row.get(prefix + self.metric)) is None:
             names = [key.removeprefix(prefix) for key in row if key.startswith(prefix)]
             raise ConfigError(_unknown("The metric to steer by", self.set, self.metric, names))
@@ -136,10 +139,13 @@ def steer(trainer: Trainer, row: Mapping[str, float]) -> None:
         trainer.plateau.best, trainer.plateau.bad = None, 0
     if plateau is not None:
         trainer.plateau.see(value := plateau.value(row), plateau.improves(value, trainer.plateau.best))
-    earlier = [b for b in progress.best if b["step"] != trainer.step]
-    ranked = [*earlier, {"step": trainer.step, "value": best.value(row)}]
+    ranked = [b for b in progress.best if b["step"] != trainer.step]
+    if math.isfinite(value := best.value(row)):
+        ranked.append({"step": trainer.step, "value": value})
+    else:
+        trainer.say(f"step {trainer.step}  {best.name} or the loss of {best.set} is not finite: it cannot be the best.")
     sign = 1 if best.mode == "min" else -1
-    ranked.sort(key=lambda b: (math.isnan(b["value"]), sign * b["value"], -b["step"]))
+    ranked.sort(key=lambda b: (sign * b["value"], -b["step"]))  # of equal values the later one
     progress.best = ranked[: max(trainer.train.keep_best, 1)]
 
 

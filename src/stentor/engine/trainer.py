@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from stentor.data.audio_key import SAMPLE, audio_hashes
 from stentor.data.batch import Batch, Prediction
 from stentor.dataloading.batch_sampler import PlannedBatch
 from stentor.dataloading.loader import BatchDataset, batches
-from stentor.engine import bad_records, restore, state
+from stentor.engine import bad_records, nonfinite, restore, state
 from stentor.engine.backend import Backend
 from stentor.engine.checkpoint_writer import CheckpointWriter
 from stentor.engine.device import Communicator, give_back_memory
@@ -75,6 +76,11 @@ class Trainer:
         self.meter = MetricAccumulator(setup.losses, self.device, communicator)
         self.progress = state.TrainProgress()
         self.restored: restore.Restored | None = None
+        self.unjudged: int | None = None
+        """Step of the newest checkpoint, until a step from its weights was finite (`nonfinite.judge`)."""
+        self.judged: set[int] = set()
+        """Steps of the newest good checkpoint and of the best ones at that time."""
+        self.saved = 0  # step that was saved last
         self.accumulate = self.train.accumulate
         self.lr = 0.0
         self.extra: dict[str, Any] = {}
@@ -138,6 +144,11 @@ class Trainer:
         return max(1, math.ceil((self.train.epochs or 10) * self.setup.batches_per_epoch / self.batches_per_step))
 
     @property
+    def is_done(self) -> bool:
+        """Whether all steps are done, the last one not skipped."""
+        return self.step >= self.total_steps and not self.progress.skipped
+
+    @property
     def eval_every(self) -> int:
         """Steps between evaluations; by default one epoch if the length is known."""
         batches_per_epoch = self.setup.batches_per_epoch
@@ -159,17 +170,18 @@ class Trainer:
     def fit(self) -> None:
         """Train to the end. Raises Stopped after a signal, DataError for too much bad data, StentorError otherwise."""
         if self.restored is None:
-            restore.restore(self)
+            restore.restore(self, restore.latest_checkpoint(self))
         error: BaseException | None = None
         with on_signal(self._ask_to_stop):  # after the current step
             try:
                 self._call("on_start")
                 restore.begin(self)
-                if self.step and self.progress.evaluated != self.step and self._evaluation_due():
+                if self.step and self.progress.evaluated != self.step and self._evaluation_due(self.step - 1):
                     self.evaluate()  # a signal came before this evaluation
                     self.save()
-                if self.step < self.total_steps:
+                if not self.is_done:
                     self._loop()
+                nonfinite.check_end(self)
                 state.wait_for_checkpoint(self)
             except BaseException as caught:
                 error = caught
@@ -204,56 +216,48 @@ class Trainer:
         self.model.train()
         self.meter.reset()
         started, seconds_before = time.monotonic(), self.progress.seconds
-        saved_step = self.step
-        while self.step < self.total_steps and self.stop_reason is None:
-            totals = self._train_step(self._micro_batches(loader, saved_step))
+        self.saved = sound = self.step
+        while self.progress.skipped or (self.step < self.total_steps and self.stop_reason is None):
+            totals = self._train_step(self._micro_batches(loader))
             if totals is None:
                 break
             if totals.saved == self.world:
                 state.wait_for_checkpoint(self)
             self.progress.seconds = seconds_before + time.monotonic() - started
             self._call("on_step")
-            if self.step % self.train.log_every == 0 or self.step == self.total_steps:
+            if self.step % self.train.log_every == 0 or self.step >= self.total_steps:
                 self.log(self.meter.row(self.lr) | self.extra)
                 give_back_memory()
             if totals.signalled:
-                if saved_step != self.step:
-                    self.save()
+                self.save_rest()
                 state.wait_for_checkpoint(self)
                 self.event("stopped", step=self.step)
-                raise Stopped(
-                    f"Stopped by a signal at step {self.step} of {self.total_steps}; everything is saved in "
-                    f"{self.checkpoints}. Run the same command to resume."
-                )
-            if self._evaluation_due():
+                raise Stopped(nonfinite.stop_message(self))
+            if self.progress.skipped:
+                continue  # its weights may be unsound: scoring and saving wait for a finite step
+            if self._evaluation_due(sound):
                 self.evaluate()
-            if self._save_due():
+            if nonfinite.save_due(self, sound):
                 self.save()
-                saved_step = self.step
+            sound = self.step
         else:
             self._call("on_epoch_end", self.epoch, dict(self.metrics))
-        if saved_step != self.step:
-            self.save()
+        self.save_rest()
         if self.stop_reason:
             self.say(f"Stopped early at step {self.step}: {self.stop_reason}.")
 
-    def _micro_batches(self, loader: Iterator[MicroBatch], saved_step: int) -> list[MicroBatch]:
+    def _micro_batches(self, loader: Iterator[MicroBatch]) -> list[MicroBatch]:
         waited = time.monotonic()
         try:
-            micro_batches = [self._next(loader) for _ in range(self.accumulate)]
+            micro_batches = list(islice(loader, self.accumulate))
+            if len(micro_batches) < self.accumulate:
+                raise DataError("The training data ended: no usable record is left in the sources.")
         except StentorError:
-            if self.world == 1 and saved_step != self.step:
-                self.save()  # the state after the last complete step is valid
+            if self.world == 1:
+                self.save_rest()  # the state after the last complete step is valid
             raise
         self.meter.wait += time.monotonic() - waited
         return micro_batches
-
-    @staticmethod
-    def _next(loader: Iterator[MicroBatch]) -> MicroBatch:
-        try:
-            return next(loader)
-        except StopIteration:
-            raise DataError("The training data ended: no usable record is left in the sources.") from None
 
     # One optimizer step ---------------------------------------------------------------------------------------------
 
@@ -268,7 +272,7 @@ class Trainer:
         for number, (planned, batch) in enumerate(micro_batches):
             is_last = number == len(micro_batches) - 1
             losses.append(self._train_micro_batch(planned, batch, scale, is_last))
-        self._optimizer_step(losses, totals)
+        self.meter.add_step(losses, totals, self.step_optimizer(losses, totals.targets))
         self.progress.next_index += self.batches_per_step
         self.progress.position = {"epoch": planned.epoch, "within": planned.batch_in_epoch, "index": planned.index}
         self.progress.step += 1
@@ -316,21 +320,18 @@ class Trainer:
             self.backend.backward(torch.stack([scale[t] * sums[t].float() for t in self.losses]).sum())
         return MicroBatchLoss(ids, {t: sums[t].detach() * float(not is_empty) for t in self.losses})
 
-    def _optimizer_step(self, losses: Sequence[MicroBatchLoss], totals: StepTotals) -> None:
-        norm = self.step_optimizer(losses)
-        if math.isfinite(norm):
-            self.meter.add_step(losses, totals, norm)
-
-    def step_optimizer(self, losses: Sequence[MicroBatchLoss]) -> float:
+    def step_optimizer(self, losses: Sequence[MicroBatchLoss], targets: Mapping[str, float]) -> float:
         """Step with the gradients so far: clipped, at the learning rate of the schedule, with EMA. Returns the norm
-        before clipping. An update that is not finite is skipped and counted, with the records of `losses`."""
+        before clipping. An update that is not finite is skipped and counted, with the records of `losses`; `targets`
+        are those of all ranks."""
         lr_factor = factor(self.config.schedule, self.step, self.total_steps) * self.plateau.factor
         self.lr = self.config.optim.lr * lr_factor
         self.writer.wait_for_copy()
         norm = self.backend.optimizer_step(lr_factor, lambda: self._call("before_optimizer"))
         if not math.isfinite(norm):
-            bad_records.report_skipped_step(self, losses)
+            nonfinite.report_skipped_step(self, losses)
             return norm
+        nonfinite.judge(self, losses, targets)
         self.progress.skipped = 0
         if self.ema is not None:
             self.ema.update(self.step)
@@ -375,18 +376,19 @@ class Trainer:
         setup = EvalSetup(self.bundle, self.task, self.losses, self.accelerator, self.communicator, options)
         return evaluate(setup, eval_set)
 
-    def _evaluation_due(self) -> bool:
-        return bool(self.evals) and (self.step % self.eval_every == 0 or self.step == self.total_steps)
-
-    def _save_due(self) -> bool:
-        """Return True every `save_every` steps, at the last one, and if this step's evaluation is one of the best."""
-        is_best = self.train.keep_best > 0 and any(b["step"] == self.step for b in self.progress.best)
-        is_regular = self.step % self.save_every == 0 or self.step == self.total_steps
-        return is_regular or (self.progress.evaluated == self.step and is_best)
+    def _evaluation_due(self, since: int) -> bool:
+        return bool(self.evals) and nonfinite.is_due(self, self.eval_every, since)
 
     def save(self) -> None:
-        """Start writing a checkpoint; called on all ranks. `on_save` is called when it is complete."""
-        state.save(self)
+        """Write a checkpoint, unless the last step was skipped; `on_save` when complete; called on all ranks."""
+        if self.progress.skipped:
+            self.say(f"Step {self.step} is not saved, because its update was skipped.")
+        else:
+            state.save(self)
+
+    def save_rest(self) -> None:
+        if self.saved != self.step:
+            self.save()
 
     def _call(self, hook: str, *arguments: Any) -> None:
         for callback in self.callbacks:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from stentor.data.batch import Example
-from stentor.data.cut import cut_from_record
 from stentor.errors import ConfigError
 from stentor.models.base import Family
 from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator
@@ -86,10 +85,11 @@ def _transcribe(
 
 def _known(model: Model, language: str | None) -> str | None:
     """The language, or None where the recogniser does not know it: then it identifies it itself."""
-    if language is None:
-        return None
-    cut = cut_from_record({"id": "clip", "audio_path": "-", "duration": 1.0, "language": language}, Path(), "clip")
-    return None if model.bundle.family.drop_reason(model.bundle.processor, cut, False) else language
+    import numpy as np
+
+    processor = model.bundle.processor
+    second = Example("clip", np.zeros(processor.sample_rate, np.float32), language=language)
+    return language if language is None or processor.drop_reason(second, False) is None else None
 
 
 def _transformers_recognizer(folder: Path, name: str, device: str) -> LoadedEvaluator:

@@ -73,6 +73,8 @@ def with_hotwords(
         hotwords = read_hotwords(hotwords[1:]) if hotwords.startswith("@") else hotwords.split(",")
     names = hotwords or ()
     names = [name.strip() for name in names if name.strip()]
+    for name, tab, weight in (name.partition("\t") for name in names):
+        _check_weight("Hotwords", name, weight if tab else None)
     if not names and strength is None:
         return task, ""
     options = family.decoding_options()
@@ -95,14 +97,17 @@ def read_hotwords(file: str) -> list[str]:
     with open_text(as_path(file)) as lines:
         for line in map(str.strip, lines):
             match = None if line.startswith("#") else WEIGHTED.fullmatch(line)
-            if match and not re.fullmatch(r"(?=.*[1-9])\d*\.?\d*", match[2]):
-                raise ConfigError(
-                    f"{file}:{lines.number}: the weight {match[2]} of '{match[1]}' must be a number above 0."
-                )
+            _check_weight(f"{file}:{lines.number}", *(match.groups() if match else ("", None)))
             hotwords += ["\t".join(match.groups()) if match else line] if line and line[0] != "#" else []
     if not hotwords:
         raise ConfigError(f"{file} holds no hotwords: write one per line.")
     return hotwords
+
+
+def _check_weight(place: str, hotword: str, weight: str | None) -> None:
+    """Raise ConfigError for a weight that is not a number above 0."""
+    if weight is not None and not re.fullmatch(r"(?=.*[1-9])\d*\.?\d*", weight.strip()):
+        raise ConfigError(f"{place}: the weight {weight} of '{hotword}' must be a number above 0.")
 
 
 def hints(family: Family, context: str | None, prompt: str | None, names: str) -> tuple[str | None, str | None]:

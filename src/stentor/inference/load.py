@@ -1,8 +1,9 @@
 """Model loading from a run folder, an export folder, a storage URL or the Hugging Face Hub."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stentor.data.storage import as_path, is_remote, name_of
 from stentor.data.storage_cache import local_folder
@@ -10,26 +11,30 @@ from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import ConfigError
 from stentor.inference.model import Model, read_object
 from stentor.models.base import Family
+from stentor.models.pretrained.weights import ADAPTER_FILE, SECTION_FILE, read_section
+from stentor.models.skeleton import without_weights
 from stentor.section import saved_in
 from stentor.tasks.base import Task
 from stentor.version import EXPORT_FORMAT, PAUSE_KEY, refuse_newer
 
 CONFIG = "config.json"
 TRAINING_CONFIG = "training_config.json"
+AnyFamily = TypeVar("AnyFamily", bound=Family)
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
-def load(path: str | Path, device: str = "auto") -> Model:
+def load(path: str | Path, device: str = "auto", weights: bool = True) -> Model:
     """Load a trained model for inference.
 
     Args:
         path: run folder, export folder, storage URL (`s3://...`) or Hub id (`owner/name`).
         device: `auto` (the GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`.
+        weights: False leaves the weights out, for the processor and the settings alone; not all models can do that.
 
     Raises ConfigError if there is no such model, its family is unknown or the device does not exist.
     """
     torch_device = pick_device(device)
-    folder = find_export(path)
+    folder = find_export(path, weights)
     config = read_object(folder / CONFIG)
     families: dict[str, Any] = dict(Family.choices())
     family = next((known for known in families.values() if known.can_load(config)), None)
@@ -40,10 +45,11 @@ def load(path: str | Path, device: str = "auto") -> Model:
             f"{folder / CONFIG} has model_type {config.get('model_type')!r}, which no known model family loads. Known "
             f"families: {', '.join(sorted(families))}. For a family of a plug-in, give --plugin."
         )
-    with saved_in(folder / CONFIG):
+    with saved_in(folder / CONFIG), nullcontext() if weights else without_weights():
         bundle = family.load(folder)
-    bundle.model.to(torch_device).eval()
-    if (codec := bundle.traits.codec) is not None:
+    if weights:
+        bundle.model.to(torch_device).eval()
+    if weights and (codec := bundle.traits.codec) is not None:
         codec.to(str(torch_device))
     training = read_object(folder / TRAINING_CONFIG) if (folder / TRAINING_CONFIG).is_file() else {}
     # A folder that Stentor did not write gets the main task of its family.
@@ -57,16 +63,32 @@ def load(path: str | Path, device: str = "auto") -> Model:
     return Model(str(path), bundle, task, folder, training)
 
 
-def find_export(path: str | Path) -> Path:
+def find_export(path: str | Path, weights: bool = True) -> Path:
     """Return the export folder of a run folder, a checkpoint, an export folder or a Hub id.
 
     For an unfinished run, this is the export of its best checkpoint, otherwise of its latest. A Hub id is downloaded
-    unless it is in the local cache; a folder in remote storage is copied into the cache. Raises ConfigError if there is
-    no model, or if the export needs a newer Stentor.
+    unless it is in the local cache, where they are asked for with its `weights`; a folder in remote storage is copied
+    into the cache. Raises ConfigError if there is no model, or if the export needs a newer Stentor.
     """
-    folder = local_folder(_export_folder(path))
+    folder = local_folder(_export_folder(path, weights))
     check_format(folder)
     return folder
+
+
+def from_runs(family: AnyFamily) -> AnyFamily:
+    """A section in which run folders under `init` and `from` are their exports, and `from` with adapters is their base,
+    which starts from them (`init`). Other sections are unchanged."""
+    named = family.model_dump(include={"init", "source"}, by_alias=False)
+    update: dict[str, Any] = {}
+    for key, value in named.items():
+        if value and not (Path(value) / CONFIG).is_file() and (Path(value) / "resolved.yaml").is_file():
+            update[key] = str(find_export(value))
+    export = Path((named | update).get("source") or "")
+    if (export / ADAPTER_FILE).is_file() and (export / SECTION_FILE).is_file():
+        base, _ = read_section(type(family), export)
+        start = update.get("init") or family.init or str(export)
+        update |= {"source": base.source, "revision": base.revision, "init": start}
+    return family.model_copy(update=update)
 
 
 def check_format(folder: Path) -> None:
@@ -75,7 +97,7 @@ def check_format(folder: Path) -> None:
         refuse_newer(file, read_object(file), EXPORT_FORMAT)
 
 
-def _export_folder(path: str | Path) -> Path:
+def _export_folder(path: str | Path, weights: bool) -> Path:
     folder = as_path(path)
     if folder.is_dir():
         if (folder / CONFIG).is_file():
@@ -100,7 +122,7 @@ def _export_folder(path: str | Path) -> Path:
         raise ConfigError(f"There is no model at {name_of(folder)}: check the bucket and the path.")
     if not HUB_ID.fullmatch(str(path)):
         raise ConfigError(f"There is no model {path}: no such folder, and not a Hub id such as owner/name.")
-    return _download(str(path))
+    return _download(str(path), weights)
 
 
 def pick_device(name: str, here: bool = True) -> Any:
@@ -130,13 +152,14 @@ def pick_device(name: str, here: bool = True) -> Any:
     return device
 
 
-def _download(name: str) -> Path:
+def _download(name: str, weights: bool) -> Path:
     from huggingface_hub import errors, snapshot_download
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     try:
         # Weights in other formats than safetensors are never loaded.
-        folder = Path(snapshot_download(name, ignore_patterns=["*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack"]))
+        unread = ["*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack", *([] if weights else ["*.safetensors"])]
+        folder = Path(snapshot_download(name, ignore_patterns=unread))
     except errors.RepositoryNotFoundError as error:
         raise ConfigError(
             f"There is no folder {name} here, and no model {name} on the Hugging Face Hub that you may read "

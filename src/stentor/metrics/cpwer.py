@@ -18,7 +18,7 @@ import numpy as np
 from stentor.errors import DataError
 from stentor.metrics.score import Score, rate_interval
 from stentor.metrics.wer import count_errors
-from stentor.text.normalize import normalize, words
+from stentor.text.normalize import DEFAULT, counted_in, normalize, words
 
 PAUSE = 0.5
 """Seconds between two words of a speaker that begin a new segment, whose words are timed by their letters."""
@@ -43,7 +43,7 @@ class Attributed:
     language: str | None = None
 
 
-def cpwer(files: Sequence[Attributed], normalizer: str = "whisper_basic", spelling: str | None = None) -> Score:
+def cpwer(files: Sequence[Attributed], normalizer: str = DEFAULT, spelling: str | None = None) -> Score:
     """Concatenated minimum-permutation word error rate, after `normalizer` as for the plain word error rate.
 
     Details: `substitutions`, `deletions`, `insertions`; speakers of the reference (`scored_speakers`), those that the
@@ -55,7 +55,7 @@ def cpwer(files: Sequence[Attributed], normalizer: str = "whisper_basic", spelli
 
 
 def tcpwer(
-    files: Sequence[Attributed], collar: float = COLLAR, normalizer: str = "whisper_basic", spelling: str | None = None
+    files: Sequence[Attributed], collar: float = COLLAR, normalizer: str = DEFAULT, spelling: str | None = None
 ) -> Score:
     """Time-constrained `cpwer`: words are paired only when at most `collar` seconds lie between them. Words of a
     segment are placed by their letters, those of the transcript at the middle of their place, as meeteval does by
@@ -92,10 +92,10 @@ def by_letters(units: Sequence[str], start: float, end: float) -> list[tuple[str
 def _score(
     files: Sequence[Attributed], measure: Measure, normalizer: str, spelling: str | None, settings: dict[str, Any]
 ) -> Score:
-    rows = []
-    for file in files:
-        reference = _streams(file, file.reference, normalizer, spelling)
-        hypothesis = _streams(file, segments_of(file.hypothesis), normalizer, spelling)
+    rows, likes = [], [" ".join(str(segment.get("text")) for segment in file.reference) for file in files]
+    for file, like in zip(files, likes):
+        reference = _streams(file, file.reference, normalizer, spelling, like)
+        hypothesis = _streams(file, segments_of(file.hypothesis), normalizer, spelling, like)
         counts = _assigned(list(reference.values()), list(hypothesis.values()), measure)
         missed = len(reference) - len(hypothesis)
         total = sum(map(len, reference.values()))
@@ -110,6 +110,7 @@ def _score(
     )
     wrong, total, *sums = map(int, table.sum(0))
     details = {"items": len(rows), **dict(zip(names, sums, strict=True)), "normalizer": normalizer, **settings}
+    details |= counted_in(likes, [file.language for file in files])
     return Score(wrong / max(total, 1), wrong, total, low, high, details)
 
 
@@ -150,7 +151,7 @@ def _timed_errors(reference: Stream, hypothesis: Stream, collar: float) -> tuple
 
 
 def _streams(
-    file: Attributed, segments: Sequence[Mapping[str, Any]], normalizer: str, spelling: str | None
+    file: Attributed, segments: Sequence[Mapping[str, Any]], normalizer: str, spelling: str | None, like: str
 ) -> dict[str, Stream]:
     """The words of each speaker after the normaliser. Speakers without words are left out."""
     streams: dict[str, Stream] = {}
@@ -160,7 +161,8 @@ def _streams(
                 f"{file.id}: the segment at {segment['start']:g} s has no {missing}; cpWER needs `segments` with "
                 "`speaker` and `text`."
             )
-        if units := words(normalize(segment["text"], normalizer, file.language, spelling), file.language):
+        text = normalize(segment["text"], normalizer, file.language, spelling)
+        if units := words(text, file.language, like):
             streams.setdefault(str(segment["speaker"]), []).extend(by_letters(units, segment["start"], segment["end"]))
     return streams
 

@@ -16,7 +16,7 @@ import numpy as np
 from stentor.metrics.score import Score, bootstrap, rate_interval
 from stentor.metrics.wer import count_errors, normalized_pairs, rate
 from stentor.metrics.wer import score as error_rate
-from stentor.text.normalize import plain_text, words
+from stentor.text.normalize import DEFAULT, plain_text, words
 
 SYNTHETIC, CODEC, REAL = "synthetic", "codec", "real"
 COLUMNS = (SYNTHETIC, CODEC, REAL)
@@ -35,7 +35,7 @@ def metric(name: str, column: str) -> str:
 def intelligibility(
     texts: Sequence[str],
     transcripts: Mapping[str, Sequence[str | None]],
-    normalizer: str = "whisper_basic",
+    normalizer: str = DEFAULT,
     languages: Sequence[str | None] | None = None,
     groups: dict[str, Sequence[str | None]] | None = None,
 ) -> dict[str, Score]:
@@ -59,7 +59,7 @@ def intelligibility(
 def item_error_rate(
     texts: Sequence[str],
     transcripts: Sequence[str | None],
-    normalizer: str = "whisper_basic",
+    normalizer: str = DEFAULT,
     languages: Sequence[str | None] | None = None,
 ) -> Score:
     """The mean of the items' own word error rates, as Seed-TTS-eval has it: short texts weigh as much as long ones."""

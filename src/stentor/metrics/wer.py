@@ -16,7 +16,7 @@ import numpy as np
 from stentor.errors import require
 from stentor.metrics.score import Score, by_unit, rate_interval, resampled
 from stentor.text.languages import language_code
-from stentor.text.normalize import characters, normalize, words
+from stentor.text.normalize import DEFAULT, characters, counted_in, normalize, warn_of_marks, words
 
 Operation = Literal["equal", "substitute", "delete", "insert"]
 Unit = Literal["word", "character", "compound"]
@@ -87,9 +87,9 @@ def count_errors(pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]], unit: Uni
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
 
-def word_errors(pairs: Iterable[tuple[str, str]], language: str | None = None) -> np.ndarray:
-    """`count_errors` of words for (reference, hypothesis) texts that are normalised already: int64 [pairs, 4]."""
-    return count_errors((words(r, language), words(h, language)) for r, h in pairs)
+def text_errors(reference: str, hypothesis: str, language: str | None = None, normalizer: str = DEFAULT) -> np.ndarray:
+    """`count_errors` of one pair of texts: int64 [1, 4]."""
+    return count_errors(normalized_pairs([reference], [hypothesis], normalizer, [language], "word", None))
 
 
 def rate(counts: np.ndarray) -> float:
@@ -122,11 +122,13 @@ def normalized_pairs(
     unit: Unit,
     spelling: str | None,
 ) -> list[tuple[list[str], list[str]]]:
-    """(reference units, hypothesis units) of each item after the normaliser; arguments as for `score`."""
+    """(reference units, hypothesis units) of each item after the normaliser; arguments as for `score`. Without a
+    language the script of the reference decides the units of both."""
     split = characters if unit == "character" else words
     pairs = []
     for *texts, language in zip(references, hypotheses, languages or [None] * len(references), strict=True):
-        r, h = (split(normalize(text, normalizer, language, spelling), language) for text in texts)
+        like = texts[0].strip() or texts[1]
+        r, h = (split(normalize(text, normalizer, language, spelling), language, like) for text in texts)
         joined = unit == "compound" and language_code(language) not in (None, "en")
         pairs.append(joined_alike(r, h) if joined else (r, h))
     return pairs
@@ -135,7 +137,7 @@ def normalized_pairs(
 def score(
     references: Sequence[str],
     hypotheses: Sequence[str],
-    normalizer: str = "whisper_basic",
+    normalizer: str = DEFAULT,
     languages: Sequence[str | None] | None = None,
     unit: Unit = "word",
     groups: Mapping[str, Sequence[str | None]] | None = None,
@@ -146,7 +148,7 @@ def score(
     the interval draws speakers where there are enough (`stentor.metrics.score`).
     `languages` (one per item) picks the units, see `stentor.text.normalize.words`."""
     pairs = normalized_pairs(references, hypotheses, normalizer, languages, unit, spelling)
-    counts = count_errors(pairs, unit)
+    counts, tags = count_errors(pairs, unit), languages or [None] * len(references)
     errors, totals = counts[:, :REFERENCE].sum(1), counts[:, REFERENCE]
     drawn, sums_by_unit = by_unit((groups or {}).get("speaker"), errors, totals)
     sums = counts.sum(0)
@@ -158,7 +160,12 @@ def score(
         "deletions": int(sums[DELETIONS]),
         "insertions": int(sums[INSERTIONS]),
         "normalizer": normalizer,
+        "unit": "character",
     }
+    if unit != "character":
+        details |= counted_in([r.strip() or h for r, h in zip(references, hypotheses)], tags)
+    if lost := warn_of_marks(references, normalizer, tags):
+        details["words_without_marks"] = lost
     if unit == "compound":
         details["compounds"] = "merged"
     if unit != "character":
@@ -217,7 +224,7 @@ def relative_change(
     references: Sequence[str],
     before: Sequence[str],
     after: Sequence[str],
-    normalizer: str = "whisper_basic",
+    normalizer: str = DEFAULT,
     languages: Sequence[str | None] | None = None,
     unit: Unit = "word",
     spelling: str | None = None,

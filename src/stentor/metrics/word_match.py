@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stentor.metrics.wer import matches
-from stentor.text.normalize import normalize, words
+from stentor.text.normalize import DEFAULT, normalize, words
 
 Word = Mapping[str, Any]
 """`{"word", "start", "end"}` in seconds, and of hypotheses perhaps `confidence` in [0, 1]. A time may be missing."""
@@ -59,10 +59,7 @@ class Matches:
 
 
 def match(
-    reference: Sequence[Word],
-    hypothesis: Sequence[Word],
-    normalizer: str = "whisper_basic",
-    language: str | None = None,
+    reference: Sequence[Word], hypothesis: Sequence[Word], normalizer: str = DEFAULT, language: str | None = None
 ) -> Matches:
     """Match the words of one item by the Levenshtein alignment of the word error rate.
 
@@ -71,7 +68,8 @@ def match(
     sides: where the normaliser writes "it's" as "it is" it matches "it" and "is" together, and a Japanese word matches
     its characters.
     """
-    left, right = _units(reference, normalizer, language), _units(hypothesis, normalizer, language)
+    like = " ".join(word["word"] for word in reference or hypothesis)
+    left, right = (_units(side, normalizer, language, like) for side in (reference, hypothesis))
     result = Matches(left.scored, right.scored, right=[False] * len(right.scored))
     begin: tuple[int, int] | None = None
     last = (-2, -2)
@@ -124,10 +122,10 @@ class _Side:
         return slice(self.owner[first], self.owner[last] + 1)
 
 
-def _units(transcript: Sequence[Word], normalizer: str, language: str | None) -> _Side:
+def _units(transcript: Sequence[Word], normalizer: str, language: str | None, like: str) -> _Side:
     side = _Side([], [], [])
     for word in transcript:
-        if parts := words(normalize(word["word"], normalizer, language), language):
+        if parts := words(normalize(word["word"], normalizer, language), language, like):
             side.owner += [len(side.scored)] * len(parts)
             side.units += parts
             side.scored.append(word)

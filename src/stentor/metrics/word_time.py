@@ -15,6 +15,7 @@ import numpy as np
 
 from stentor.metrics.score import Direction, Score, bootstrap, rate_interval
 from stentor.metrics.word_match import Matches, Word, has_times, match, time_of
+from stentor.text.normalize import DEFAULT
 
 TOLERANCES = (20, 50, 100, 200)
 """Milliseconds of the shares within and of the collars of F1."""
@@ -38,7 +39,7 @@ RESAMPLES = 1000
 def score(
     references: Sequence[Sequence[Word]],
     hypotheses: Sequence[Sequence[Word]],
-    normalizer: str = "whisper_basic",
+    normalizer: str = DEFAULT,
     languages: Sequence[str | None] | None = None,
     ids: Sequence[str] | None = None,
 ) -> dict[str, Score]:

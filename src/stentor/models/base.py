@@ -46,6 +46,10 @@ class TaskRequirements:
     cuts: Callable[[], Iterable[Cut]] | None = None
     """Training records, of a stream the first ones, for what is made from more than their texts, such as a codec that
     is fitted on their audio (`stentor.data.load_audio.load_audio`). Their audio is only read when it is asked for."""
+    made: Path | None = None
+    """Export of the checkpoint that training resumes from: what a family makes from the training data, such as a
+    tokenizer, an alphabet or a codec, is taken from it, because its weights have a row for each entry. None: made from
+    `texts` and `cuts`."""
     complete: bool = True
     """Whether `texts` and `cuts` give all of the training data and not only the first of it."""
     classes: int | None = None
@@ -125,7 +129,10 @@ class Family(Choice):
     init: str | None = None
     """Stentor export (a folder) to start from. Null: start from scratch, or from the pretrained base."""
 
-    effects: ClassVar[Mapping[str, Effect]] = {"gradient_checkpointing": "none"}
+    effects: ClassVar[Mapping[str, Effect]] = {
+        "gradient_checkpointing": "none",
+        **dict.fromkeys(("alphabet", "tokenizer", "text", "ctc"), "fixed"),
+    }
     wrap_layers: ClassVar[tuple[str, ...]] = ()
     """Class names of the layers that FSDP2 shards one by one, where they are not those of pretrained parts. Empty: the
     engine refuses to shard, with a sentence."""
@@ -181,11 +188,6 @@ class Family(Choice):
         """Whether a model of these settings writes a translation where `Example.extra["translate"]` is true (the task's
         key `translate`): it is asked for in the model's own prompt."""
         return False
-
-    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        """Return the reason why this model cannot use a record, as (reason, sentence), from its metadata alone: a
-        language that it does not know or, in `training`, letters that it cannot write. None when it can."""
-        return None
 
     @classmethod
     def _module(cls, name: str) -> Any:

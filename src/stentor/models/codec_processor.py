@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stentor.data.augment import Augment
 from stentor.data.batch import Batch, Example
 from stentor.data.codec_tokens import AcceptsCodecTokens, has_codes
-from stentor.data.cut import Cut, field_of, text_of
+from stentor.data.cut import Cut, field_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.errors import AudioError, ConfigError
 from stentor.models.codecs.base import AudioCodec, at_peak, check_codes
 from stentor.models.contracts import Processor
+from stentor.models.text.control_tokens import as_text, template_ids
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +40,8 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache, Processor):
     """Texts and codes, or audio, which `codec` encodes."""
 
     max_seconds: float | None = None
+    tags: ClassVar[re.Pattern[str] | None] = None
+    """Tags that the model knows in texts, in one group. None: there are none."""
     pace: SpeakingRate | None = None
     """Speaking rate of the training records, for the length of speech."""
 
@@ -63,9 +67,18 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache, Processor):
     # Text
 
     def ids(self, text: str) -> list[int]:
-        """Token ids of a string, as one string in training and in use. Characters without a token are left out: the
-        unknown token is not trained."""
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        """Token ids of a text, see `template_ids`."""
+        return self.template_ids(self.plain(text))
+
+    def plain(self, text: str) -> str:
+        """A text for a template: names of control tokens in it are text, except `tags`."""
+        parts = self.tags.split(text) if self.tags is not None else [text]
+        return "".join(part if i % 2 else as_text(self.tokenizer, part) for i, part in enumerate(parts))
+
+    def template_ids(self, string: str) -> list[int]:
+        """Token ids of a string with control tokens, as one string in training and in use. Characters without a token
+        are left out: the unknown token is not trained."""
+        ids = template_ids(self.tokenizer, string)
         unknown = self.tokenizer.unk_token_id
         return ids if unknown is None else [i for i in ids if i != unknown]
 
@@ -75,25 +88,24 @@ class CodecProcessor(AcceptsCodecTokens, FeatureCache, Processor):
             return bool(text.strip())
         return bool(self.ids("".join(text.split())))
 
-    def drop_reason(self, cut: Cut) -> tuple[str, str] | None:
-        """See `Family.drop_reason`."""
-        text = text_of(cut) or ""
+    def drop_reason(self, example: Example, training: bool) -> tuple[str, str] | None:
+        text, codes = example.text or "", example.extra.get("codes")
         if not self.knows(text):
             return "not_in_alphabet", (
-                f"{cut.id}: the tokenizer knows no character of {text[:40]!r}; use a language model whose tokenizer "
-                "does, or train on texts that have them."
+                f"{example.id}: the tokenizer knows no character of {text[:40]!r}; use a language model whose "
+                "tokenizer does, or train on texts that have them."
             )
-        if self.codec is None and not has_codes(cut):
+        if self.codec is None and codes is None:
             return "no_codec", (
-                f"{cut.id}: the record has audio but no codec tokens, and there is no codec to make them: set "
+                f"{example.id}: the record has audio but no codec tokens, and there is no codec to make them: set "
                 "`model.codec`, or train on token shards (`stentor prepare tokens`)."
             )
-        if self.codec is not None and has_codes(cut) and cut.duration > 1:
-            labelled = self.frames(cut, cut.duration)
-            expected = self.codec.frames(round(cut.duration * self.sample_rate))
+        seconds = example.extra.get("seconds", 0.0)
+        if self.codec is not None and codes is not None and seconds > 1:
+            labelled, expected = codes.shape[1], self.codec.frames(round(seconds * self.sample_rate))
             if abs(labelled - expected) > 2 + OTHER * expected:
                 return "other_codec", (
-                    f"{cut.id}: the shards have {labelled / cut.duration:.1f} frames a second, the model's codec "
+                    f"{example.id}: the shards have {labelled / seconds:.1f} frames a second, the model's codec "
                     f"({self.codec.type}) {self.codec.frame_rate:g}: set `model.codec` to the codec that made them."
                 )
         return None

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.data.augment import SpecAugment
-from stentor.data.batch import Batch, Example
+from stentor.data.batch import Batch, Example, num_samples
 from stentor.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+    from stentor.models.contracts import Processor
     from stentor.models.encoders.geometry import Geometry
 
 HOP = 160
@@ -21,49 +22,27 @@ SHORTEST = 1600
 """Samples that clips get silence up to: convolutions make no frame of shorter ones."""
 
 
-def num_samples(example: Example) -> int:
-    """Samples of an example's audio, which may not have been read (see `FeatureCache`)."""
-    return int(example.extra["samples"]) if example.audio is None else len(example.audio)
-
-
-def split_usable(
-    examples: Sequence[Example], reasons: Sequence[tuple[str, str] | None], labels: bool
-) -> tuple[list[int], list[tuple[str, str, str]]]:
-    """Indices of the examples that can be used, and `Batch.dropped` of the others.
-
-    `reasons`: for each example (reason, sentence), None where it can be used. A batch for generation (not `labels`)
-    drops nothing: raises DataError with the first sentence, for `too_long` with what to do.
-    """
-    dropped = [(example.id, *reason) for example, reason in zip(examples, reasons) if reason is not None]
-    if dropped and not labels:
-        _, reason, message = dropped[0]
-        fix = " Cut longer audio into windows first, as `stentor transcribe` does." if reason == "too_long" else ""
-        raise DataError(message + fix)
-    return [i for i, reason in enumerate(reasons) if reason is None], dropped
-
-
 Contents = tuple[dict[str, Any], dict[str, int], int, int]
 """Inputs of a batch, counts of targets, tokens and positions."""
 
 
 def usable_batch(
-    examples: Sequence[Example],
-    reasons: Sequence[tuple[str, str] | None],
-    labels: bool,
-    rate: int,
-    contents: Callable[[list[int]], Contents],
+    processor: Processor, examples: Sequence[Example], labels: bool, contents: Callable[[list[Example], bool], Contents]
 ) -> Batch:
-    """The batch of the examples that can be used, audio at `rate` Hz: `contents` makes it of their indices. `reasons`
-    and `labels` as in `split_usable`."""
-    usable, dropped = split_usable(examples, reasons, labels)
-    if not usable:
+    """The batch of the examples without a `Processor.refusal`, which `contents` makes of them and `labels`. A batch for
+    generation (not `labels`) drops nothing: raises DataError with the first sentence."""
+    reasons = [processor.refusal(example, labels) for example in examples]
+    dropped = [(example.id, *reason) for example, reason in zip(examples, reasons) if reason is not None]
+    if dropped and not labels:
+        raise DataError(dropped[0][2])
+    if not (usable := [i for i, reason in enumerate(reasons) if reason is None]):
         return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
-    inputs, counts, tokens, num_positions = contents(usable)
+    inputs, counts, tokens, num_positions = contents([examples[i] for i in usable], labels)
     return Batch(
         inputs=inputs,
         counts=counts,
         ids=[examples[i].id for i in usable],
-        seconds=sum(num_samples(examples[i]) for i in usable) / rate,
+        seconds=sum(num_samples(examples[i]) for i in usable) / processor.sample_rate,
         tokens=tokens,
         num_positions=num_positions,
         usable=usable,

@@ -6,14 +6,18 @@ A plug-in's model and processor need not inherit from these classes: whatever th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
+from stentor.data.batch import num_samples
 from stentor.data.cut import Cut
 from stentor.errors import ConfigError
-from stentor.text.languages import checked_language, known_code
+from stentor.models.text.control_tokens import text_ids
+from stentor.models.text.tokenizers import CTCAlphabet
+from stentor.text.languages import among, checked_language, known_code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,13 +139,17 @@ class Processor:
     """Base class of processors, which turn examples into tensors. Must pickle: it is sent to loader workers."""
 
     sample_rate: int
-    max_seconds: float | None
+    max_seconds: float | None = None
     """Longest clip that the model takes, in seconds. None: any length."""
+    seconds_limit: str = "the model reads at most {:g} s"
+    """Sentence about `max_seconds`, which names the key that sets it, if any."""
     loss_parts: Mapping[str, float] = MappingProxyType({})
     """Terms that the model's own loss is the sum of, each divided by a count of its own, with their weights. Empty: it
     is one term."""
 
     # Of models that write text
+    tokenizer: Any = None
+    """transformers' tokenizer of the texts. None: there is none, or the model has a spelling of its own."""
     ctc: Any = None
     """Alphabet of a CTC head, with `decode(classes per frame)`. None: the model has no auxiliary CTC head."""
     writes_classes: ClassVar[bool] = False
@@ -170,13 +178,20 @@ class Processor:
     continues: ClassVar[bool] = True
     """Whether it can continue codes that are the beginning of the text, as samples of an evaluation do."""
 
+    def written(self, letter: str) -> str:
+        """Letters that the model is trained to write for one of a text: the same, others or none."""
+        unknown = None if self.tokenizer is None else self.tokenizer.unk_token_id
+        if isinstance(self.ctc, CTCAlphabet) and not self.ctc.by_words and not set(letter) <= set(self.ctc.units):
+            return ""
+        return "" if unknown is not None and unknown in text_ids(self.tokenizer, letter) else letter
+
     def spoken_language(self, language: str | None, model: str) -> str | None:
-        """Code of the language of a call, None for none. Raises ConfigError for one that there is not, and for one that
-        the model, which is called `model`, does not know."""
-        code, known = checked_language(language), sorted(set(map(known_code, self.known_languages)))
-        if code is not None and known and known_code(code) not in known:
+        """Code of the language of a call as the model knows it, None for none. Raises ConfigError for one that there is
+        not, and for one that the model, which is called `model`, does not know."""
+        code, known = checked_language(language), tuple(sorted(set(map(known_code, self.known_languages))))
+        if code is not None and known and among(code, known) is None:
             raise ConfigError(f"{model or 'This model'} does not know {language!r}; its languages: {', '.join(known)}.")
-        return code
+        return code if code is None or known_code(code) in known else among(code, known) or code
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Cost of one item in sequence positions, from metadata alone; `seconds` is its length after augmentation."""
@@ -186,8 +201,27 @@ class Processor:
         """Sequence positions of a packed batch whose items have so many, with its padding."""
         return total
 
+    def drop_reason(self, example: Example, training: bool) -> tuple[str, str] | None:
+        """Return the reason why a record of this example is left out before `training` or evaluation, as (reason,
+        sentence); None if the model can use it. Everything has to be known from metadata: the example has its text and
+        its length, and its audio (or codes) may be zeros. A sentence names the limit, where it comes from and what to
+        change. See `stentor.dataloading.planned`."""
+        return self.refusal(example, training)
+
+    def refusal(self, example: Example, labels: bool) -> tuple[str, str] | None:
+        """Like `drop_reason`, for an example that cannot be in a batch (of `collate(labels=labels)`)."""
+        seconds = num_samples(example) / self.sample_rate if self.max_seconds else 0.0
+        if not self.max_seconds or seconds <= self.max_seconds:
+            return None
+        return "too_long", (
+            f"{example.id}: {seconds:.1f} s of audio; {self.seconds_limit.format(self.max_seconds)}. Cut it into "
+            "shorter clips, as `stentor transcribe` does, or leave longer records out: "
+            f"`data.max_seconds: {math.floor(self.max_seconds * 1000) / 1000:g}`."
+        )
+
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
-        """A batch. With `labels` for training (right padding), without for generation (left padding)."""
+        """A batch. With `labels` for training (right padding), without for generation (left padding). Examples with a
+        `refusal` are left out and listed in `Batch.dropped`; in a batch for generation they raise DataError."""
         raise NotImplementedError
 
     def save(self, folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import string
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,13 +30,11 @@ LEFT_OUT = ("init", "codec", "quantize", "store")
 def skeleton(family: Family, requirements: TaskRequirements) -> Bundle:
     """The model of a family without weights. Raises `NotAtHand` when a config or a tokenizer of a base cannot be had or
     the model computes with its weights while it is built, and ConfigError for settings that do not fit."""
-    import torch
-
     parts = {key: _bare(part) for key, part in family if isinstance(part, Section)}
     bare = _bare(family.model_copy(update=parts))
     requirements = dataclasses.replace(requirements, texts=lambda: iter(LETTERS), cuts=None, complete=False)
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"), _unread():
+        with without_weights():
             return bare.build(requirements)
     except ConfigError:
         raise
@@ -48,8 +47,10 @@ def _bare(section: _Part) -> _Part:
 
 
 @contextmanager
-def _unread() -> Iterator[None]:
-    """Inside, transformers' `from_pretrained` of models returns untrained ones of the same config."""
+def without_weights() -> Iterator[None]:
+    """Inside, models are made on torch's meta device, and transformers' `from_pretrained` of models returns untrained
+    ones of the same config."""
+    import torch
     from transformers import PreTrainedModel
 
     original = vars(PreTrainedModel)["from_pretrained"]
@@ -62,6 +63,8 @@ def _unread() -> Iterator[None]:
 
     PreTrainedModel.from_pretrained = classmethod(of_config)  # type: ignore[method-assign, assignment]
     try:
-        yield
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "for .*: copying from a non-meta parameter")
+            yield
     finally:
         PreTrainedModel.from_pretrained = original  # type: ignore[method-assign]

@@ -21,6 +21,7 @@ from stentor.data.storage import full_path
 from stentor.errors import ConfigError, without_secrets
 from stentor.inference.declarations import given
 from stentor.inference.load import find_export
+from stentor.text.languages import checked_language
 
 RECORD = ".stentor-outputs.jsonl"
 OTHERS = "it was not made by this command, or was edited"
@@ -72,6 +73,8 @@ class Outputs:
         self.folder, self.facts, values = make_folder(folder), facts, vars(options)
         effective = [(field.name, declared) for field, declared in given(options) if not declared.neutral]
         chosen = {name: identity(values[name], declared.model) for name, declared in effective if not declared.output}
+        with suppress(ConfigError):  # of a language that is not known, as the command says
+            chosen |= {"language": checked_language(chosen["language"])} if "language" in chosen else {}
         self.settings = {"command": command, **chosen}
         self.force, parts = values["force"], {name: values.get(name) for name in ("channel", "track")}
         self.part = "".join(f".{name}{value}" for name, value in parts.items() if value is not None)

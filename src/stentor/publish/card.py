@@ -16,6 +16,7 @@ from stentor.metrics.format import MINOR, count, der_parts, duration, figure, in
 from stentor.publish.usage import how_to_use, library
 from stentor.report.changes import changes, groups
 from stentor.report.run_folder import in_order
+from stentor.text.letters import ChangedLetters
 
 PIPELINES = {
     "transcribe": ("automatic-speech-recognition", "Speech recognition"),
@@ -284,6 +285,8 @@ def _data(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     dropped = {reason: n for reason, n in (data.get("dropped") or {}).items() if n}
     if dropped:
         lines.append("* left out: " + ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in dropped.items()))
+    if changed := data.get("changed_letters"):
+        lines.append(f"* letters that the model does not have are changed in {ChangedLetters(**changed)}")
     return "\n".join(lines)
 
 

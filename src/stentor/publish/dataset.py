@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from stentor.audio.io import probe
-from stentor.data.fields import channel_of
-from stentor.data.jsonl import MAX_PROBLEMS, check_audio_folder, each_line
+from stentor.data.fields import channel_of, seconds_field
+from stentor.data.jsonl import MAX_PROBLEMS, each_line
+from stentor.data.layouts.cuts import check_audio_folder
+from stentor.data.layouts.recognise import recognise
 from stentor.data.storage import as_path, join
 from stentor.data.storage_cache import local_copy
 from stentor.errors import AudioError, DataError, MissingData
@@ -134,13 +136,12 @@ def _records(manifest: Path, audio_folder: Path | None) -> Iterator[tuple[dict[s
         if not isinstance(record.get("audio_path"), str) or not record["audio_path"]:
             raise DataError(f"{where}: the record has no `audio_path`.")
         for key in ("start", "duration"):
-            value = record.get(key)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
-                raise DataError(f"{where}: `{key}` must be seconds, got {value!r}.")
+            seconds_field(record, key, where)
         return record, audio_folder or manifest.parent, where
 
-    check_audio_folder(manifest, audio_folder)
-    yield from each_line(manifest, make)
+    reading = recognise(manifest, folder=audio_folder)
+    check_audio_folder(reading)
+    yield from each_line(manifest, make, reading=reading)
 
 
 # Audio and metadata ---------------------------------------------------------------------------------------------------

@@ -3,8 +3,11 @@
 import json
 import re
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 USES = {
     "transcribe": ('print(model.transcribe("speech.wav").text)', "stentor transcribe {name} speech.wav"),
@@ -36,19 +39,13 @@ NAMED_VOICES = (
     'stentor speak {name} "Good morning." --instruct "a {field} of the training data" --out out.wav',
 )
 """The same for a model whose records named their voices (`task.instruct_from`): it may never have seen a reference."""
-PIPELINE = """\
-```python
-from transformers import pipeline
-
-recognise = pipeline("automatic-speech-recognition", model="{name}")
-print(recognise("speech.wav")["text"])  # reads files with FFmpeg
-```"""
-"""Usage of recognisers that transformers loads by itself."""
+PLAIN: Mapping[str, str] = yaml.safe_load(resources.files(__package__).joinpath("transformers_use.yaml").read_text())
+"""Transcription of `audio` with `model` and `processor` of transformers, by the type of the model."""
 
 
 def how_to_use(config: Mapping[str, Any], folder: Path) -> list[str]:
-    """Paragraphs in Markdown: Stentor's Python and command line and, of a recogniser in the layout of transformers (no
-    adapters), its pipeline. Empty for tasks without a verb."""
+    """Paragraphs in Markdown: Stentor's Python and command line and, of a recogniser that transformers loads, code
+    for it alone, with PEFT for adapters. Empty for tasks without a verb."""
     task = config["task"]["type"]
     if task not in USES:
         return []
@@ -57,13 +54,36 @@ def how_to_use(config: Mapping[str, Any], folder: Path) -> list[str]:
     imports = "import soundfile\nimport stentor\n\n" if "soundfile." in python else "import stentor\n\n"
     name = config["name"] if re.fullmatch(r"[\w.-]+", config["name"]) else "FOLDER"
     parts = ["## How to use", f"Where `{name}` is this folder, or its id on the Hub:"]
-    if library(folder) == "transformers" and re.search(r"ForCTC|Whisper|Moonshine", " ".join(architectures(folder))):
-        parts += ["With transformers alone:", PIPELINE.format(name=name), "With Stentor:"]
+    if plain := plain_use(name, folder):
+        parts += [f"With {plain[0]} alone:", f"```python\n{plain[1]}```", "With Stentor:"]
     return [
         *parts,
         f'```python\n{imports}model = stentor.load("{name}")\n{python}\n```',
         f"```bash\n{shell.format(name=name)}\n```",
     ]
+
+
+def plain_use(name: str, folder: Path) -> tuple[str, str] | None:
+    """Libraries and code that transcribe a file with an export of this name without Stentor; None where there is no
+    such code."""
+    config, adapters = (_json(folder / f"{kind}.json") for kind in ("config", "adapter_config"))
+    if library(folder) == "stentor":
+        return None
+    if not adapters and re.search(r"ForCTC|Whisper|Moonshine", " ".join(architectures(folder))):
+        return "transformers", PLAIN["pipeline"].replace("{name}", name)
+    if (code := PLAIN.get(config["model_type"])) is None:
+        return None
+    (model,), base = architectures(folder), adapters.get("base_model_name_or_path", name)
+    lines = ["import soundfile", f"from transformers import AutoProcessor, {model}"]
+    loading = f'{model}.from_pretrained("{base}")'
+    if adapters:
+        lines.insert(0, "from peft import PeftModel")
+        loading = f'PeftModel.from_pretrained({loading}, "{name}")'
+    lines = [*sorted(lines), "", f'processor = AutoProcessor.from_pretrained("{name}")', f"model = {loading}.eval()"]
+    lines += ['audio, rate = soundfile.read("speech.wav", dtype="float32")  # mono, at the rate of the model']
+    return "transformers and PEFT" if adapters else "transformers", "\n".join(lines) + "\n" + code.replace(
+        "{base}", base
+    )
 
 
 def library(folder: Path) -> str:
@@ -78,5 +98,8 @@ def library(folder: Path) -> str:
 
 def architectures(folder: Path) -> list[str]:
     """Class names of transformers in the config.json of an export; empty without one."""
-    file = folder / "config.json"
-    return (json.loads(file.read_text("utf-8")).get("architectures") or []) if file.is_file() else []
+    return _json(folder / "config.json").get("architectures") or []
+
+
+def _json(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text("utf-8")) if file.is_file() else {}  # type: ignore[no-any-return]

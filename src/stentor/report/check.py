@@ -39,8 +39,8 @@ def render(report: DatasetReport) -> str:
         report=report,
         charts=[bars(data, *TITLES[name]) for name, data in report.histograms.items()],
         findings=findings,
-        strange=[c for c in report.characters if c["outside"]],
-        rare=[c for c in report.characters if c["rare"] and not c["outside"]],
+        strange=[c for c in report.characters if c["written"] != c["character"]],
+        rare=[c for c in report.characters if c["rare"] and c["written"] == c["character"]],
         few=RARE,
     )
 

@@ -15,6 +15,7 @@ LOOP = (
     ("tokens_per_second", "Token throughput", "filled sequence positions per second", False),
     ("padding", "Padding", "share of sequence positions", True),
     ("data_wait", "Waiting for data", "share of the time", True),
+    ("skipped", "Skipped steps", "their loss or gradient was not finite", False),
     ("memory_gb", "Memory", "GB", False),
     ("gpu_utilization", "GPU utilisation", "share of the time with a kernel running", True),
     ("mfu", "Model FLOPs utilisation", "share of the GPU's peak", True),

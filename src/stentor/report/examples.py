@@ -10,6 +10,7 @@ from typing import Any
 from stentor.metrics.format import figure
 from stentor.report.run_folder import RunFolder
 from stentor.report.sounds import SoundBudget
+from stentor.text.normalize import DEFAULT
 
 SETS = 6
 """Evaluation sets that get examples; more would make the page too heavy."""
@@ -82,7 +83,7 @@ def example_sets(
         rows = run.predictions.get(name, []) if len(sets) < SETS else []
         breakdown = (run.results.get("by") or {}).get(name, {})  # in a table with intervals
         typical_items = 2 if name in timed else 6  # their drawings show more
-        normalizer = details.get("normalizer", "whisper_basic")
+        normalizer = details.get("normalizer", DEFAULT)
         worst, typical = choose(rows, normalizer, typical=typical_items) if rows else ([], [])
         part = budget.share(share)
         for example in (e for pair in zip_longest(worst, typical) for e in pair if e is not None):
@@ -164,7 +165,7 @@ def compare(
     nothing of (lone punctuation) are left out. `words` carry `confidence`."""
     from stentor.metrics.wer import align
 
-    reference_units, output_units = _units(reference, normalizer, language), _units(output, normalizer, language)
+    reference_units, output_units = (_units(text, normalizer, language, reference) for text in (reference, output))
     shown = output.split()
     sure = [w.get("confidence") for w in words] if len(words) == len(shown) else [None] * len(shown)
     cells = []
@@ -181,14 +182,14 @@ def compare(
     return cells
 
 
-def _units(text: str, normalizer: str, language: str | None) -> list[tuple[str, str, int]]:
+def _units(text: str, normalizer: str, language: str | None, like: str) -> list[tuple[str, str, int]]:
     """(normalised form, as written, index of the word that it comes from) of each unit that is scored."""
     from stentor.text.normalize import normalize, words
 
     units = []
     for place, word in enumerate(text.split()):
         form = normalize(word, normalizer, language)
-        parts = words(form, language)
+        parts = words(form, language, like)
         if len(parts) == 1 or (parts and " " in form):
             units.append((form, word, place))
         else:  # languages written without spaces: every character is a unit
@@ -207,18 +208,10 @@ def _language(row: Mapping[str, Any]) -> str | None:
 
 def _errors(rows: Sequence[Mapping[str, Any]], normalizer: str) -> Any:
     """Word errors of each row as in `stentor.metrics.wer.count_errors`; zeros where there is no text."""
-    import numpy as np
+    from stentor.metrics.wer import count_errors, normalized_pairs
 
-    from stentor.metrics.wer import count_errors
-    from stentor.text.normalize import normalize, words
-
-    pairs = []
-    for row in rows:
-        language = _language(row)
-        texts = _texts(row) or ("", "")
-        reference, output = (words(normalize(t, normalizer, language), language) for t in texts)
-        pairs.append((reference, output))
-    return count_errors(pairs) if pairs else np.zeros((0, 4), np.int64)
+    references, outputs = zip(*(_texts(row) or ("", "") for row in rows)) if rows else ((), ())
+    return count_errors(normalized_pairs(references, outputs, normalizer, [*map(_language, rows)], "word", None))
 
 
 def example_of(row: Mapping[str, Any], normalizer: str) -> ReportExample:

@@ -148,7 +148,8 @@ def chart(
         if style.marks or len(c.xs) == 1:
             line.dots = "".join(f"M{_px(left(x))} {_px(1 - up(y))}h0" for x, y in zip(thin.xs, thin.ys))
         if style.best is not None:
-            at = (min if style.best == "min" else max)(range(len(c.ys)), key=lambda i: c.ys[i])
+            sign = 1 if style.best == "min" else -1
+            at = min(range(len(c.ys)), key=lambda i: (sign * c.ys[i], -i))  # of equal values the later one
             line.best = (round(100 * left(c.xs[at]), 2), round(100 * up(c.ys[at]), 2))
         lines.append(line)
     _keep_apart(lines)

@@ -21,9 +21,14 @@ from stentor.report.voices import voiced_sets
 from stentor.report.word_times import WordTimes, word_times
 
 REASONS = {
-    "too_long": "longer than data.max_seconds",
+    "too_long": "longer than data.max_seconds, or than the model reads",
+    "text_too_long": "more text than the model can write, or than CTC has frames for",
+    "too_long_for_batch": "does not fit into data.batch_tokens",
+    "too_many_speakers": "more speakers than the model can name",
+    "not_in_alphabet": "letters that the model cannot write",
+    "unknown_language": "a language that the model does not know",
     "too_short": "shorter than data.min_seconds",
-    "too_many_tokens": "does not fit into data.batch_tokens, or longer than task.max_tokens",
+    "too_many_tokens": "longer than task.max_tokens",
     "too_few_tokens": "shorter than task.min_tokens",
     "no_segments": "nothing says who talks when",
     "empty_text": "no words in the transcript",
@@ -233,7 +238,9 @@ def data_view(run: RunFolder) -> DataView | None:
     evals = [(name, _dropped(part, _items(run, name))) for name, part in (data.get("eval") or {}).items()]
     facts = [duration(3600 * data["hours"])] if "hours" in data else []
     facts += [f"longest {data['longest_seconds']:.1f} s"] if "longest_seconds" in data else []
-    rest = flat(without(data, "used", "dropped", "named", "eval", "hours", "longest_seconds", "overlap"))
+    rest = flat(
+        without(data, "used", "dropped", "named", "eval", "hours", "longest_seconds", "overlap", "changed_letters")
+    )
     facts += [f"{key.replace('_', ' ')} {value}" for key, value in rest if value != "0"]
     overlap = data.get("overlap") or {}
     kinds = list(dict.fromkeys(kind for shared in overlap.values() for kind in shared))

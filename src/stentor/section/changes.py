@@ -1,5 +1,6 @@
 """Changed settings: what differs between a config that was trained with and one to train with."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from stentor.errors import without_secrets
+from stentor.section.full_paths import full_path_of
 from stentor.section.section import Effect, Section
 
 SHOWN = 8
@@ -35,16 +37,25 @@ def changes(before: Mapping[str, Any], now: Section) -> list[Change]:
     except ValidationError:  # it needs a plug-in that is not loaded, or has keys of another version
         earlier = before
     old, new = (dict(_leaves(config, "", None)) for config in (earlier, now))
+    runs = [full_path_of(str(config.get("output", ""))) for config in (before, dict(now))]
     differences = []
     for key in dict.fromkeys([*old, *new]):
         (was, effect_before), (value, effect) = old.get(key, (None, None)), new.get(key, (None, None))
-        if was != value and "none" not in (effect, effect_before):
+        if not _is_same(was, value, *runs) and "none" not in (effect, effect_before):
             differences.append(Change(key, was, value, effect if key in new else effect_before))
     return differences
 
 
+def _is_same(was: Any, now: Any, runs_before: str, runs: str) -> bool:
+    """Return whether two values are the same, or paths of the same file, which was perhaps moved with the runs."""
+    if was == now or not (isinstance(was, str) and isinstance(now, str)) or "://" in runs_before + runs + was + now:
+        return bool(was == now)
+    old, new = full_path_of(was), full_path_of(now)
+    return old == new or (os.path.isabs(was) and os.path.relpath(old, runs_before) == os.path.relpath(new, runs))
+
+
 def affecting_weights(differences: Sequence[Change]) -> list[Change]:
-    return [change for change in differences if change.effect is None]
+    return [change for change in differences if change.effect in (None, "fixed")]
 
 
 def listed(differences: Sequence[Change]) -> str:

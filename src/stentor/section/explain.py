@@ -5,9 +5,11 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from stentor.errors import ConfigError
@@ -37,15 +39,8 @@ _TYPES = ("conversion", "path_type")
 
 _NUMBER = re.compile(r"[-+]?[\d.]+([eE][-+]?\d+)?")
 
-# Names that other toolkits use for what has another name here.
-_SYNONYMS = """
-learning_rate=lr optimizer=optim scheduler=schedule warmup=warmup_steps num_epochs=epochs num_train_epochs=epochs
-max_epochs=epochs max_steps=steps batch_size=batch_tokens grad_accum=accumulate gradient_accumulation_steps=accumulate
-max_grad_norm=clip gradient_clipping=clip mixed_precision=precision torch_compile=compile eval_steps=eval_every
-save_steps=save_every logging_steps=log_every random_seed=seed num_workers=workers validation=eval dev=eval val=eval
-output_dir=output lora_r=rank lora_alpha=alpha r=rank
-"""
-_ELSEWHERE = dict(pair.split("=") for pair in _SYNONYMS.split())
+_OTHER_NAMES = yaml.safe_load(resources.files(__package__).joinpath("other_names.yaml").read_text("utf-8"))
+_ELSEWHERE = {theirs: ours for ours, names in _OTHER_NAMES.items() for theirs in names}
 
 
 class Explained(NamedTuple):
@@ -208,7 +203,7 @@ class _Explainer:
         if homes := self.homes(name, parent):
             return f"{message}: '{name}' belongs under {either([show(home) for home in homes])}"
         if (synonym := _ELSEWHERE.get(name)) is not None:
-            if synonym in siblings:
+            if "." in synonym or synonym in {*siblings, *fields(self.schema)}:
                 return f"{message} (it is called '{synonym}' here)"
             if homes := self.homes(synonym, parent):
                 places = either([show(home) for home in homes])

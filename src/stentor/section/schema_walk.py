@@ -38,7 +38,7 @@ def chosen(base: type[Any], value: Any) -> type[Any]:
     assert issubclass(base, Choice)
     name = value if isinstance(value, str) else base.default_type
     if isinstance(value, dict):
-        name = value.get("type", base.default_type)
+        name = value["type"] if "type" in value else base.implied_type(value)
     return base.named(name) or base if isinstance(name, str) else base
 
 

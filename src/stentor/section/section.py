@@ -23,9 +23,9 @@ from pydantic_core import PydanticCustomError
 from stentor.errors import ConfigError
 from stentor.section.contract import check_class, file_of
 
-Effect = Literal["none", "scores"]
-"""Effect of a setting that does not affect the trained weights: none on any result, or on the scoring and the export
-after the last step alone."""
+Effect = Literal["none", "scores", "fixed"]
+"""Effect of a setting that can be changed in fewer or more cases than others: none on any result, on the scoring and
+the export after the last step alone, or on what the weights mean (`fixed`: a checkpoint has one vocabulary)."""
 CHOICE = "x-choice"
 """Marks a choice in pydantic's JSON schema; `reference.json_schema` puts its kinds there."""
 
@@ -48,8 +48,11 @@ class Section(BaseModel):
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Groups of mutually exclusive keys, as written in a file: an override of one replaces the others."""
     effects: ClassVar[Mapping[str, Effect]] = {}
-    """Keys that do not affect the trained weights, as written in a file; `*` stands for all. They can be changed when
-    nothing is left to train."""
+    """Effects of keys, as written in a file; `*` stands for all. `none` and `scores` can be changed when nothing is
+    left to train; `fixed` keys can never be changed on resuming."""
+
+    path_keys: ClassVar[tuple[str, ...]] = ("source", "from_", "init", "spelling", "model", "models", "recognizer")
+    """Fields whose text may be a path or something else, such as an id; it is a path if it exists."""
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Like pydantic's method; storage URLs become strings."""
@@ -162,6 +165,11 @@ class Choice(Section):
         return known.get(name) or next((k for k in known.values() if name in k.aliases), None) if name else None
 
     @classmethod
+    def implied_type(cls, keys: dict[str, Any]) -> str | None:
+        """The type of a section without a `type`."""
+        return cls.default_type
+
+    @classmethod
     def from_alias(cls, alias: str, keys: dict[str, Any]) -> dict[str, Any]:
         """Return the keys, except `type`, of a section that was written under one of the `aliases`."""
         return keys
@@ -182,7 +190,7 @@ class Choice(Section):
         if not isinstance(value, dict):
             return handler(value)
         known = cls.choices()
-        name = value.get("type", cls.default_type)
+        name = value["type"] if "type" in value else cls.implied_type(value)
         if name is None:
             raise PydanticCustomError("no_type", "`type` is required", {"known": sorted(known)})
         kind = cls.named(name) if isinstance(name, str) else None

@@ -1,15 +1,20 @@
 """OpenAPI: what requests and answers hold, also for the page that says so. Tests hold the routes to it."""
 
+import re
 from contextlib import suppress
 from functools import partial
 from types import GenericAlias
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 from pydantic_core import from_json
 
 from stentor.audio.selection import Selection
 from stentor.data.yaml_text import scalar
+from stentor.errors import ConfigError
+from stentor.inference.declarations import declarations
+from stentor.inference.formats import check_subtitles
+from stentor.inference.options import SubtitleOptions
 from stentor.section.explain import explain, sentences
 from stentor.serve.errors import ApiError
 from stentor.serve.foreign import own_fields
@@ -56,6 +61,29 @@ class AudioFields(Fields):
     @property
     def selection(self) -> Selection:
         return Selection(track=self.track, partial=self.partial)
+
+
+_RULES: dict[str, Any] = {
+    rule.name: (type(rule.default), Field(rule.default, ge=declared.min, description=declared.help))
+    for rule, declared in declarations(SubtitleOptions)
+}
+
+
+class SubtitleFields(create_model("SubtitleRules", __base__=AudioFields, **_RULES)):  # type: ignore[misc]
+    """Fields of a request whose answer may be subtitles: their rules, as `stentor transcribe` has them."""
+
+    @property
+    def rules(self) -> SubtitleOptions:
+        return SubtitleOptions(**self.model_dump(include=_RULES.keys()))
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        try:
+            check_subtitles(self.rules, [self.response_format])
+        except ConfigError as error:
+            text = str(error).replace("--format", "response_format")
+            raise ApiError(400, re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), text)) from None
+        return self
 
 
 ModelName = Annotated[str, Field(max_length=500, description="A name of `GET /v1/models`.")]

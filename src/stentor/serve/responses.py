@@ -7,6 +7,7 @@ from typing import Any
 from fastapi.responses import PlainTextResponse, Response
 
 from stentor.inference.formats import render
+from stentor.inference.options import SubtitleOptions
 from stentor.inference.transcribe import Transcript
 from stentor.tasks.decode_checks import compression_ratio
 from stentor.text.languages import find
@@ -16,9 +17,9 @@ UNLIKELY = -9999.0
 """The log-probability of what is next to impossible, as OpenAI's interface has it: JSON knows no infinite numbers."""
 
 
-def rendered(transcript: dict[str, Any], kind: str) -> Response:
+def rendered(transcript: dict[str, Any], kind: str, rules: SubtitleOptions) -> Response:
     """A transcript in a format of `stentor transcribe` that is text."""
-    return PlainTextResponse(render(transcript, kind), media_type="text/vtt" if kind == "vtt" else "text/plain")
+    return PlainTextResponse(render(transcript, kind, rules), media_type="text/vtt" if kind == "vtt" else "text/plain")
 
 
 def details(transcript: Transcript) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from stentor.inference.align.written import align_written
 from stentor.inference.diarize import diarize, with_speakers
 from stentor.inference.options import SpeakerCount
 from stentor.serve.errors import ApiError, blaming
-from stentor.serve.openapi import AudioFields, ModelName, form_schema
+from stentor.serve.openapi import AudioFields, ModelName, SubtitleFields, form_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.responses import rendered
 from stentor.serve.service import Service
@@ -44,7 +44,7 @@ class DiarizationForm(AudioFields):
         return SpeakerCount(speakers=self.num_speakers, min_speakers=self.min_speakers, max_speakers=self.max_speakers)
 
 
-class AlignmentForm(AudioFields):
+class AlignmentForm(SubtitleFields):
     """A recording and what is said in it."""
 
     model: ModelName
@@ -124,7 +124,7 @@ def _alignment(service: Service, values: dict[str, Any]) -> Work:
             raise DataError(problem)
         words = transcript(clip, aligned, served.name)
         if form.response_format != "json":
-            return rendered(words, form.response_format)
+            return rendered(words, form.response_format, form.rules)
         warnings = warnings_of(problem, words)
         return JSONResponse({**words, **({"warning": "\n".join(warnings)} if warnings else {})})
 

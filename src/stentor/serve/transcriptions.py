@@ -18,7 +18,7 @@ from stentor.inference.transcribe import RecordingPlan, Transcriber, Transcript
 from stentor.serve import responses
 from stentor.serve.errors import ApiError, blaming
 from stentor.serve.known_speakers import Diarizer, naming, write_references
-from stentor.serve.openapi import AudioFields, Diarized, Fields, Json, ModelName, Verbose, form_schema
+from stentor.serve.openapi import Diarized, Fields, Json, ModelName, SubtitleFields, Verbose, form_schema
 from stentor.serve.registry import ServedModel
 from stentor.serve.service import Service
 from stentor.serve.streams import event_stream, unless_gone, warned
@@ -53,7 +53,7 @@ Listed = Annotated[list[T], BeforeValidator(_as_list)]
 """Fields whose single item may be sent as a plain value."""
 
 
-class TranslationForm(AudioFields):
+class TranslationForm(SubtitleFields):
     """A recording that is to be translated."""
 
     model: ModelName
@@ -239,7 +239,7 @@ def transcription(transcript: Transcript, fields: TranscriptionForm, task: str) 
         case "text":
             return PlainTextResponse(transcript.text + "\n")
         case "srt" | "vtt" as kind:
-            return responses.rendered(transcript, kind)
+            return responses.rendered(transcript, kind, fields.rules)
         case "verbose_json":
             return JSONResponse(responses.verbose(transcript, set(fields.timestamp_granularities) or {"segment"}, task))
         case "diarized_json":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,36 +40,49 @@ class Place:
     """Seconds of the file, for files that only their length tells apart. None: any."""
 
 
-def annotated_cut(
-    name: str,
-    lines: Sequence[RttmLine],
-    scored: Sequence[RttmLine] | None,
-    file: Path,
-    place: Place | None = None,
-    where: str = "",
-) -> Cut | UnusableRecord:
-    """The cut of a recording with the segments of its lines. `scored`: its lines in the UEM, where there is one."""
-    from stentor.audio.io import probe
+@dataclass(frozen=True)
+class Annotated:
+    """A recording by its annotation."""
 
-    where = where or (*lines, *(scored or ()))[0].where
-    try:
+    name: str
+    lines: Sequence[RttmLine]
+    places: tuple[Place, ...]
+    """Where its audio may be, the best first."""
+    where: str
+    scored: Sequence[RttmLine] | None = None
+    """Its lines in the UEM, where there is one."""
+    problem: str = ""
+    """Reason why its annotation cannot be used."""
+    reason: str = "no_segments"
+    """Short word for the problem."""
+
+    def cut(self, find: Callable[[Annotated], tuple[Path, Place]]) -> Cut | UnusableRecord:
+        """The cut of the recording with the segments of its lines. `find` gives its file, or raises `AudioError`."""
+        if self.problem:
+            return UnusableRecord(self.name, self.reason, f"{self.where}: {self.problem}")
+        try:
+            return self._cut(*find(self))
+        except AudioError as error:
+            return UnusableRecord(self.name, error.reason, str(error))
+
+    def _cut(self, file: Path, place: Place) -> Cut | UnusableRecord:
+        from stentor.audio.io import probe
+
+        name, where = self.name, self.where
         with audio_file(file) as local:
             length = probe(local).duration
-    except AudioError as error:
-        return UnusableRecord(name, error.reason, str(error))
-    place = place or Place(name)
-    begin, end = place.span or (place.origin, place.origin + length)
-    seconds = min(end - begin, length - (begin - place.origin))
-    if seconds <= 0:
-        problem = f"ends before {begin - place.origin:g} s" if length else "has no samples"
-        return UnusableRecord(name, "empty", f"{where}: {file}, the audio of '{name}', {problem}.")
-    keys = labels_within(name, lines, scored, begin, seconds, str(file))
-    if isinstance(keys, UnusableRecord):
-        return keys
-    record: dict[str, Any] = {"id": name, "audio_path": str(file), "duration": seconds, **keys}
-    if begin != place.origin:
-        record["start"] = round(begin - place.origin, 6)
-    return cut_from_record(record, Path(), where)
+        begin, end = place.span or (place.origin, place.origin + length)
+        seconds = min(end - begin, length - (begin - place.origin))
+        if seconds <= 0:
+            problem = f"ends before {begin - place.origin:g} s" if length else "has no samples"
+            return UnusableRecord(name, "empty", f"{where}: {file}, the audio of '{name}', {problem}.")
+        keys = labels_within(name, self.lines, self.scored, begin, seconds, str(file))
+        if isinstance(keys, UnusableRecord):
+            return keys
+        record: dict[str, Any] = {"id": name, "audio_path": str(file), "duration": seconds, **keys}
+        if begin != place.origin:
+            record["start"] = round(begin - place.origin, 6)
+        return cut_from_record(record, Path(), where)
 
 
 def labels_within(

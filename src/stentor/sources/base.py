@@ -1,15 +1,17 @@
 """Source: the base of all kinds of data; it lists lhotse cuts from metadata alone, and the loader reads the audio."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, Field, SerializeAsAny
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, SerializeAsAny
 
 from stentor.data.cut import Cut, UnusableRecord, field_of, set_channel, set_language
 from stentor.section import Choice
 from stentor.section.contract import violation
-from stentor.text.languages import LanguageName
+from stentor.text.languages import LanguageName, known_code
 
 if TYPE_CHECKING:
     from stentor.data.record_index import RecordIndex
@@ -27,7 +29,8 @@ class Source(Choice):
     weight: float | None = Field(None, gt=0)
     """Share of this source in an epoch, relative to the other weights; set it on all or none. Null: by size."""
     language: LanguageName | None = None
-    """Language code, such as `en`, for records that name no language."""
+    """Language of all records, such as `en`: it replaces the one that a record names. `where` and `exclude` compare
+    with the record's own. Null: as the records say."""
     channel: int | None = Field(None, ge=0)
     """Channel (from 0) of records without a key `channel`, such as one side of a call. Null: the mean of all."""
     where: dict[str, Any] = {}
@@ -48,6 +51,8 @@ class Source(Choice):
     streaming: ClassVar[bool] = False
     """True when the number of records is unknown until they were all read."""
 
+    _replaced: Counter[str] = PrivateAttr(default_factory=Counter)
+    """Records by their own language, where `language` is another one; of all that were read since `cuts` began."""
     _unmatched: dict[tuple[str, str], list[Any]] | None = None
     """By (`where` or `exclude`, field), values that no record has had so far. None: records were not all read."""
 
@@ -60,6 +65,15 @@ class Source(Choice):
         read at all; single unusable records are yielded as `UnusableRecord` (see stentor.data.cut) and counted.
         """
         raise NotImplementedError
+
+    @classmethod
+    def implied_type(cls, keys: dict[str, Any]) -> str | None:
+        """The type of source for its `path`."""
+        from stentor.data.layouts.by_path import type_of
+        from stentor.data.storage import as_path
+
+        path = keys.get("path")
+        return type_of(as_path(path).expanduser()) if isinstance(path, str) and path else None
 
     def tight(self) -> "Source":
         """The source as it is inside one that puts pauses between clips itself."""
@@ -107,58 +121,92 @@ class Source(Choice):
         run does not resume with another order."""
         return ""
 
+    def file_facts(self) -> Iterator[str]:
+        """Name, size and time of each local file of `path`, by which a changed stream is recognised."""
+        named = self.model_dump().get("path")
+        for path in named if isinstance(named, list) else [named]:
+            if isinstance(path, (str, Path)) and (place := Path(path).expanduser()).exists():
+                for file in sorted(place.iterdir()) if place.is_dir() else [place]:
+                    yield f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}"
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about how its records were read: a layout other than the usual one, guesses, repairs."""
+        return ()
+
+    def places(self, ids: Collection[str]) -> dict[str, str]:
+        """Where the records of these ids are, "FILE:LINE", as far as the source can tell."""
+        return {}
+
     def set_defaults(self, cut: "Cut") -> None:
-        """Give the cut the `language` and `channel` of the source where it names none."""
+        """Give the cut the `language` of the source, and its `channel` where it names none."""
         if self.language:
-            set_language(cut, self.language)
+            self._replaced.update(set_language(cut, self.language))
         if self.channel is not None:
             set_channel(cut, self.channel)
 
     def cuts(self) -> Iterator["Cut"]:
-        """`records()` after `where`, `exclude`, `skip`, `limit` and the default `language`."""
+        """`records()` after `where`, `exclude`, `skip` and `limit`, in the `language` of the source."""
         records: Any = self.records()
         if not isinstance(records, Iterable):
             raise violation(self, "records", YIELDS, records)
         self._unmatched = None
+        self._replaced.clear()
         unmatched = {
             (name, key): list(value) if isinstance(value, list) else [value]
             for name, section in (("where", self.where), ("exclude", self.exclude))
             for key, value in section.items()
         }
         wanted = (record for record in records if self.wanted(record, unmatched))
-        yield from islice(wanted, self.skip, None if self.limit is None else self.skip + self.limit)
+        for record in islice(wanted, self.skip, None if self.limit is None else self.skip + self.limit):
+            if not isinstance(record, UnusableRecord):
+                self.set_defaults(record)
+            yield record
         if self.limit is None:
             self._unmatched = unmatched
 
     def wanted(self, record: Any, unmatched: dict[tuple[str, str], list[Any]] | None = None) -> bool:
-        """Whether `where` and `exclude` leave a record in, which gets the defaults of the source. Its values are taken
-        out of those that are `unmatched`."""
+        """Whether `where` and `exclude` leave a record in. Its values are taken out of those that are `unmatched`."""
         from lhotse.cut import Cut
 
         if isinstance(record, UnusableRecord):
             return True
         if not isinstance(record, Cut):
             raise violation(self, "records", YIELDS, record)
-        self.set_defaults(record)
         for (_, key), values in (unmatched or {}).items():
-            for value in _spellings(field_of(record, key)) if values else ():
+            for value in _spellings(self._field(record, key)) if values else ():
                 if value in values:
                     values.remove(value)
-        return all(_matches(field_of(record, key), value) for key, value in self.where.items()) and not any(
-            _matches(field_of(record, key), value) for key, value in self.exclude.items()
+        return all(_matches(self._field(record, key), value) for key, value in self.where.items()) and not any(
+            _matches(self._field(record, key), value) for key, value in self.exclude.items()
         )
 
+    def _field(self, record: "Cut", key: str) -> Any:
+        own = {"language": self.language and known_code(self.language), "channel": self.channel}
+        value = field_of(record, key)
+        return own.get(key) if value is None else value
 
-def filter_warnings(section: Any, place: str) -> list[str]:
-    """A sentence for each value of `where` and `exclude` that no record has, of all sources within a section, a list or
-    a mapping of them at `place`, that were read to their end."""
-    lines = []
+
+def sources_in(section: Any, place: str) -> Iterator[tuple[str, Source]]:
+    """All sources within a section, a list or a mapping of them at `place`, each with its place."""
     if isinstance(section, Source):
-        for (name, key), values in (section._unmatched or {}).items():
-            lines += [f"{place}.{name}: no record has the {key} {value}; is it spelled right?" for value in values]
+        yield place, section
     parts = dict(enumerate(section)) if isinstance(section, list) else section
     for key, part in dict(parts).items() if isinstance(parts, dict | BaseModel) else ():
-        lines += filter_warnings(part, f"{place}.{key}")
+        yield from sources_in(part, f"{place}.{key}")
+
+
+def source_notes(section: Any, place: str) -> list[str]:
+    """Sentences about all sources within `section` that were read: how, where it is not the usual way; each value of
+    `where` and `exclude` that no record has; each `language` that replaces those of records."""
+    lines = []
+    for where, source in sources_in(section, place):
+        lines += [f"{where}: {note}" for note in source.notes()]
+        for (name, key), values in (source._unmatched or {}).items():
+            lines += [f"{where}.{name}: no record has the {key} {value}; is it spelled right?" for value in values]
+        if total := source._replaced.total():
+            own = ", ".join(f"{code} {count:,}" for code, count in source._replaced.most_common(10))
+            records = f"{total:,} record{'s' * (total != 1)}"
+            lines.append(f"{where}.language: {source.language} replaces the language of {records} ({own}).")
     return lines
 
 

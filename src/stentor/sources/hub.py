@@ -12,13 +12,13 @@ from pydantic import Field
 
 from stentor.data.cut import RATE, Cut, UnusableRecord, cut_from_record
 from stentor.data.embedded_audio import encoded_duration
-from stentor.data.jsonl import FileIndex
+from stentor.data.jsonl import FileIndex, not_found
 from stentor.data.storage import StoragePath
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.sources.base import Source, divisible_shards
 from stentor.sources.held_out import draw, group_of, groups_of, held_groups
 from stentor.sources.hub_columns import COMPUTED, RESERVED, SEGMENTS, USUAL, Columns, segment_keys
-from stentor.sources.hub_open import HubLocation, column_value, open_dataset, texts
+from stentor.sources.hub_open import HubLocation, column_value, local_splits, open_dataset, texts
 from stentor.sources.hub_presets import PRESETS, Preset
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Hub(Source):
     WebDataset, or as `save_to_disk` writes it). Needs `stentor[hub]`."""
 
     type: Literal["hub"] = "hub"
+    path_keys = ("name",)
     preset: str | None = None
     """Name of a known data set: `granary`, `common_voice`, `fleurs`, `voxpopuli`, `librispeech`, `mls`, `emilia`,
     `peoples_speech`, `yodas`, or a board of the Open ASR Leaderboard (`open_asr_english`, `open_asr_multilingual`,
@@ -38,6 +39,8 @@ class Hub(Source):
     """Part of a preset that has several, such as `clean` or `other` of LibriSpeech. Null: the first."""
     name: str | None = None
     """Id on the Hub, such as `openslr/librispeech_asr`, or a local folder."""
+    path: StoragePath | None = None
+    """Local folder, or a single parquet or Arrow file, in place of `name`; its only split is that which is read."""
     config: str | None = None
     """Configuration of the data set, such as a language. Null: the preset's, or its only one."""
     split: str | None = None
@@ -73,6 +76,7 @@ class Hub(Source):
         return self.stream if self.stream is not None else self.preset is not None and self._preset().stream
 
     _open: OpenDataset | None = None
+    _local: Preset | None = None
     _shard: tuple[int, int] = (0, 1)
 
     def num_shards(self, most: int) -> int:
@@ -154,8 +158,10 @@ class Hub(Source):
         """The preset's entry for the subset; an empty one where there is no preset. Raises `ConfigError` with the names
         there are."""
         if self.preset is None:
+            if self.name is None and self.path is not None:
+                return self._local or self._preset_of_path(self.path.expanduser().absolute())
             if self.name is None:
-                raise ConfigError("A hub source needs `name` (an id on the Hub or a folder) or `preset`.")
+                raise ConfigError("A hub source needs `name` (an id on the Hub or a folder), `path` or `preset`.")
             return Preset(self.name, {}, config=None)
         presets = PRESETS.get(self.preset)
         if presets is None:
@@ -165,11 +171,31 @@ class Hub(Source):
                 raise ConfigError(f"The preset {self.preset} has no subsets; leave `subset` out.")
             return presets
         if self.subset is None and self.language is not None:  # the first subset in this language
-            return next((p for p in presets.values() if _speaks(p, self.language)), next(iter(presets.values())))
+            return next((p for p in presets.values() if p.spelling(self.language)), next(iter(presets.values())))
         subset = self.subset or next(iter(presets))
         if subset not in presets:
             raise ConfigError(f"The preset {self.preset} has no subset '{subset}'; it has: {', '.join(presets)}.")
         return presets[subset]
+
+    def _preset_of_path(self, path: Path) -> Preset:
+        """The entry for a local data set. Raises `DataError` where it has several splits and none is named."""
+        if not path.exists():
+            raise not_found(path)
+        folder, files = (path, None) if path.is_dir() else (path.parent, path.name)
+        splits = [self.split or ""] if self.split or files or self.data_files else local_splits(folder)
+        if len(splits) > 1:
+            keys = f"type=hub,path={self.path},split={splits[0]}"
+            raise DataError(
+                f"{path} has the splits {', '.join(splits)}: set `split` to one (on the command line: {keys})."
+            )
+        self._local = Preset(str(folder), {}, config=None, split=splits[0] or "train", data_files=files)
+        return self._local
+
+    def notes(self) -> tuple[str, ...]:
+        if self._local is None or self._open is None or self.path is None:
+            return ()
+        layout = f"Hugging Face data set, split {self._local.split}, audio in the column '{self._open.audio}'"
+        return (f"{self.path.name} was read as: {layout}.",)
 
     def _location(self, preset: Preset) -> HubLocation:
         split, language = self.split or preset.split, self._spelled(preset)
@@ -192,11 +218,11 @@ class Hub(Source):
         if "{language}" not in patterns:
             return None
         known = preset.languages
-        if self.language is None or (known is not None and not _speaks(preset, self.language)):
+        if self.language is None or preset.spelling(self.language) is None:
             problem = "needs a language" if self.language is None else f"has no language '{self.language}'"
             offer = f"one of {', '.join(known)}" if known else "a code such as `sv`"
             raise ConfigError(f"The preset {self.preset} {problem}: set `language` to {offer}.")
-        return known.get(self.language, self.language) if known else self.language
+        return preset.spelling(self.language)
 
     def _columns(self, preset: Preset) -> dict[str, str]:
         """The named columns: the preset's and then the source's own."""
@@ -341,7 +367,3 @@ class CutBuilder:
             if (least is not None and value < least) or (most is not None and value > most):
                 return f"`{key}` is {value:g}, outside of {least} to {most}."
         return None
-
-
-def _speaks(preset: Preset, language: str) -> bool:
-    return preset.languages is None or language in preset.languages or language in preset.languages.values()

@@ -10,13 +10,15 @@ from stentor.data.rttm import RttmLine
 from stentor.errors import DataError
 from stentor.section import Section
 from stentor.sources.annotated import labels_within
+from stentor.text.field_names import FIELD_NAMES
 
+RESERVED = ("audio_path", "start", "words", "segments", "language_id")
+"""Columns that never become keys of a record, where these mean something else."""
 USUAL = {
-    "text": ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text", "txt", "json.text"),
-    "language": ("language", "lang", "locale", "json.language"),
-    "speaker": ("speaker", "speaker_id", "client_id", "json.speaker"),
-    "id": ("id", "utt_id", "utterance_id", "audio_id", "__key__"),
-    "duration": ("duration", "audio_duration", "duration_ms", "json.duration"),
+    **{
+        field: tuple(name for name in FIELD_NAMES[field] if name not in RESERVED)
+        for field in ("text", "language", "speaker", "id", "duration")
+    },
     "starts": ("timestamps_start",),
     "ends": ("timestamps_end",),
     "speakers": ("speakers",),
@@ -25,8 +27,6 @@ USUAL = {
 SEGMENTS = ("starts", "ends", "speakers")
 """Columns that together hold the speaker segments of a recording; without all of them none is used."""
 COMPUTED = ("characters_per_second", "repeats")
-RESERVED = ("audio_path", "start", "words", "segments", "language_id")
-"""Columns that never become keys of a record, where these mean something else."""
 
 
 class Columns(Section):

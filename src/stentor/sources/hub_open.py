@@ -3,6 +3,7 @@
 `datasets` lists, downloads and caches; it never decodes audio for us (its decoder is torchcodec).
 """
 
+import json
 import logging
 import re
 import sys
@@ -16,8 +17,7 @@ from typing import Any
 from stentor.data.embedded_audio import arrow_table, path_and_data
 from stentor.data.jsonl import not_found
 from stentor.errors import ConfigError, DataError, require, without_secrets
-
-AUDIO_NAMES = ("audio", "speech", "wav", "flac", "mp3", "opus", "ogg", "audio_path", "audio_filepath", "path", "file")
+from stentor.text.field_names import fields_of
 
 PARTS = 64
 """A stream of fewer files is read by groups of rows, where its format has such; of more, that would open too many."""
@@ -26,6 +26,8 @@ LIBRARIES = ("datasets", "huggingface_hub", "fsspec", "aiohttp", "httpx", "httpx
 AWAY = {"OfflineModeIsEnabled", "ConnectionError", "ConnectTimeout", "ConnectError", "TransportError"}
 AWAY |= {"LocalEntryNotFoundError"}
 """Exceptions that mean that the Hub was not reached."""
+FORMATS = "arrow audiofolder cache csv eval generator hdf5 imagefolder json lance pandas parquet text webdataset xml"
+"""Names that `datasets` takes for the format of files around."""
 
 
 @dataclass
@@ -55,6 +57,18 @@ class HubLocation:
     revision: str | None = None
     data_files: str | None = None
     cache: Path | None = None
+
+    def address(self) -> str:
+        """Return what `datasets` is to load: the id, or the absolute path of a folder, because it takes the name of a
+        folder such as `csv` for the format of the files around it. Raises DataError for a missing folder."""
+        folder = Path(self.name).expanduser()
+        if folder.is_dir():
+            return str(folder.absolute())
+        if self.name.startswith((".", "/", "~")) or self.name.count("/") > 1:
+            raise not_found(folder)
+        if self.name in FORMATS.split() and not self.data_files:
+            raise ConfigError(f"There is no folder `{self.name}` here, and `{self.name}` is a format, not a data set.")
+        return self.name
 
     def load_options(self) -> dict[str, Any]:
         """Arguments of `datasets.load_dataset`."""
@@ -132,11 +146,9 @@ def open_dataset(location: HubLocation, stream: bool, audio: str | None) -> Open
     datasets = _import_datasets()
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    name, folder = location.name, Path(location.name).expanduser()
-    local = folder.is_dir()
-    if not local and (name.startswith((".", "/", "~")) or name.count("/") > 1):
-        raise not_found(folder)
-    label = str(folder) if local else name
+    label, address = location.name, location.address()
+    folder = Path(address)
+    local = address != label or folder.is_absolute()
     with explained(label, location.config, location.revision):
         if local and ((folder / "state.json").exists() or (folder / "dataset_dict.json").exists()):
             data = datasets.load_from_disk(str(folder))
@@ -146,7 +158,7 @@ def open_dataset(location: HubLocation, stream: bool, audio: str | None) -> Open
                 data = data[split]
             data = data.to_iterable_dataset(num_shards=min(PARTS, max(len(data), 1))) if stream else data
         else:
-            data = datasets.load_dataset(label, location.config, streaming=stream, **location.load_options())
+            data = datasets.load_dataset(address, location.config, streaming=stream, **location.load_options())
         if stream and data.features is None:
             data = data._resolve_features()
         if stream and data.num_shards < PARTS:
@@ -158,10 +170,20 @@ def open_dataset(location: HubLocation, stream: bool, audio: str | None) -> Open
     return OpenDataset(_undecoded(data, datasets) if stream else data, columns, audio, label, stream)
 
 
+def local_splits(folder: Path) -> list[str]:
+    """The splits of a data set in a folder."""
+    if (folder / "dataset_dict.json").exists():
+        return [str(split) for split in json.loads((folder / "dataset_dict.json").read_text("utf-8"))["splits"]]
+    if (folder / "state.json").exists():
+        return ["train"]
+    with explained(str(folder)):
+        return [str(split) for split in _import_datasets().get_dataset_split_names(str(folder))]
+
+
 def _audio_column(label: str, features: dict[str, Any], columns: list[str], audio: str | None) -> str:
     """The column of audio by its kind or by its usual name. Raises `DataError` with the columns there are."""
     kinds = [column for column, feature in features.items() if type(feature).__name__ == "Audio"]
-    usual = [column for column in AUDIO_NAMES if column in features]
+    usual = [*fields_of(features, ["audio_path"]).values()]
     if audio is not None and not kinds:
         raise DataError(f"{label} has no column '{audio}' (the audio); it has: {', '.join(columns)}.")
     if not kinds and not usual:
@@ -173,7 +195,7 @@ def _audio_column(label: str, features: dict[str, Any], columns: list[str], audi
 def texts(location: HubLocation, columns: tuple[str, ...]) -> Iterator[str]:
     """The texts of the first of these columns that is there, streamed. Where a format keeps columns apart (parquet)
     the audio is not read. Raises as `open_dataset`."""
-    datasets, name, config = _import_datasets(), location.name, location.config
+    datasets, name, config = _import_datasets(), location.address(), location.config
     options = {**location.load_options(), "streaming": True}
     with explained(name, config, location.revision):
         data = None

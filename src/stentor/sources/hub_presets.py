@@ -4,9 +4,11 @@ A preset is data alone. `{language}` in a pattern is the data set's own spelling
 `{split}` what was chosen. Adding a data set means adding an entry to `PRESETS`.
 """
 
+import re
 from dataclasses import dataclass, field
 
 from stentor.sources.open_asr import BoardSet, boards
+from stentor.text.languages import among, known_code
 
 EXPORT = "refs/convert/parquet"
 """The branch on which the Hub keeps its own parquet copy of data sets that were published as a loading script."""
@@ -32,6 +34,13 @@ class Preset:
     """False: transcripts alone; the audio comes from the corpora they were made of."""
     quality: dict[str, list[float | None]] = field(default_factory=dict)
     """Default ranges of the section `quality`."""
+
+    def spelling(self, language: str) -> str | None:
+        """The data set's spelling of a language that is given by any name or code; None where it has none."""
+        if self.languages is None:
+            return language if re.match("[a-z]{2,3}([-_]|$)", language) else known_code(language)
+        name = among(language, (*self.languages, *self.languages.values()))
+        return self.languages.get(name or "", name)
 
 
 def _same(codes: str) -> dict[str, str]:

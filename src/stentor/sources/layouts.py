@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,10 @@ from stentor.data.cut import Cut, UnusableRecord, set_silent
 from stentor.data.jsonl import not_found
 from stentor.data.rttm import RttmLine, read_rttm_lines, read_uem_lines
 from stentor.errors import AudioError, DataError
-from stentor.sources.annotated import Finder, Place, annotated_cut
+from stentor.sources.annotated import Annotated, Finder, Place
 from stentor.sources.rttm import collect_lines
 
 Parts = dict[str, Callable[[], Iterator[Cut | UnusableRecord]]]
-
-
-@dataclass(frozen=True)
-class Annotated:
-    """A recording by its annotation."""
-
-    name: str
-    lines: Sequence[RttmLine]
-    places: tuple[Place, ...]
-    """Where its audio may be, the best first."""
-    where: str
-    scored: Sequence[RttmLine] | None = None
-    problem: str = ""
-    """Reason why its annotation cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -69,26 +55,17 @@ class Layout:
         names: set[str] = set()
         for recording in self.read(files):
             names.add(recording.name)
-            yield self._record(recording, find, empty)
+            if not recording.problem and not recording.lines and not empty:
+                silent = f"no one speaks in '{recording.name}'; to keep such recordings, set `empty: true`."
+                recording = replace(recording, problem=silent)
+            cut = recording.cut(partial(self._audio, find))
+            yield cut if isinstance(cut, UnusableRecord) else set_silent(cut)
         folders = {file.parent for name in names for file in find.named.get(name, ())}
         for name, file in find.files_of_others(names) if self.own_folders else ():
             if file.parent in folders:
                 yield UnusableRecord(name, "no_segments", f"{file}: no annotation names this recording.")
 
-    def _record(self, recording: Annotated, find: Finder, empty: bool) -> Cut | UnusableRecord:
-        name, where, problem = recording.name, recording.where, recording.problem
-        if not problem and not recording.lines and not empty:
-            problem = f"no one speaks in '{name}'; to keep such recordings, set `empty: true`."
-        if problem:
-            return UnusableRecord(name, "no_segments", f"{where}: {problem}")
-        try:
-            file, place = self._audio(recording, find)
-        except AudioError as error:
-            return UnusableRecord(name, error.reason, str(error))
-        cut = annotated_cut(name, recording.lines, recording.scored, file, place, where)
-        return cut if isinstance(cut, UnusableRecord) else set_silent(cut)
-
-    def _audio(self, recording: Annotated, find: Finder) -> tuple[Path, Place]:
+    def _audio(self, find: Finder, recording: Annotated) -> tuple[Path, Place]:
         """The file of a recording. Raises `AudioError` (`missing`, or `ambiguous` when files differ in size alone)."""
         from stentor.audio.io import probe
         from stentor.audio.suffixes import AUDIO_SUFFIXES

@@ -122,7 +122,7 @@ def prepare(
     """The parts of a corpus by name, without those that have nothing at all. `constants`: other values for those of the
     recipe's module. Raises `DataError`."""
     # Every recipe ends with these two, which stop when a part is not there, and say only how many they remove.
-    inner, fixing = inspect.unwrap(function).__globals__, _Fixing()
+    inner, fixing = inspect.unwrap(function).__globals__, Fixing()
     replaced = {"fix_manifests": fixing, "validate_recordings_and_supervisions": _validate, **(constants or {})}
     with PATCHED:
         before = {name: inner[name] for name in replaced if name in inner}
@@ -147,7 +147,7 @@ def flatten(result: Any, name: str = "") -> dict[str, dict[str, Any]]:
     return parts
 
 
-class _Fixing:
+class Fixing:
     """lhotse's `fix_manifests` that lets a part pass of which nothing is there, and keeps what it removes."""
 
     def __init__(self) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from stentor.data.cut import Cut, UnusableRecord, set_silent
 from stentor.data.fields import seconds_field
-from stentor.data.jsonl import LHOTSE, FileIndex, check_audio_folder, each_line, read_cuts
+from stentor.data.jsonl import LHOTSE, FileIndex, each_line
+from stentor.data.layouts.cuts import check_audio_folder, places_of, read_cuts
+from stentor.data.layouts.reading import Reading
 from stentor.data.storage import StoragePath, is_remote, join
 from stentor.data.storage_cache import local_copy, prefetch
 from stentor.errors import DataError
 from stentor.sources.base import Source
+from stentor.sources.lhotse_recipe import Fixing, Part
+from stentor.text.field_names import Field
 
 if TYPE_CHECKING:
     from stentor.data.record_index import RecordFilter, RecordIndex
@@ -35,6 +39,11 @@ class Jsonl(Source):
     audio_folder: StoragePath | None = None
     """Folder that relative `audio_path`s in the manifest start from; `.` is the working directory. Null: the manifest's
     folder."""
+    columns: dict[Field, str | int] = {}
+    """Keys or columns that are named otherwise, as `{audio_path: file, text: words}`; a number is that of a column,
+    from 1. Times whose name ends in `_ms` are milliseconds. Empty: the layout is recognised by the content."""
+
+    _reading: Reading | None = None
 
     def index(self) -> RecordIndex | None:
         from stentor.data.record_index import RecordIndex, index_folder
@@ -42,7 +51,7 @@ class Jsonl(Source):
         path, wanted = self.path.expanduser(), self.record_filter()
         if not index_folder(path, wanted).exists():
             return None
-        check_audio_folder(path, wanted.audio_folder)
+        check_audio_folder(self.reading())
         return RecordIndex(path, wanted)
 
     def record_filter(self) -> RecordFilter:
@@ -50,27 +59,41 @@ class Jsonl(Source):
         from stentor.data.record_index import UNFILTERED, RecordFilter
 
         folder = self._folder()
-        if not self.filtered and folder is None:
+        if not self.filtered and folder is None and not self.columns:
             return UNFILTERED
-        keys = {"where", "exclude", "skip", "limit", "language", "channel", "audio_folder"}
+        keys = {"where", "exclude", "skip", "limit", "language", "channel", "audio_folder", "columns"}
         settings = self.model_dump(mode="json", include=keys, exclude_defaults=True)
         wanted = self.wanted if self.where or self.exclude else None
-        return RecordFilter(settings, wanted, self.skip, self.limit, folder)
+        return RecordFilter(settings, wanted, self.skip, self.limit, folder, self.columns)
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
-        yield from read_cuts(self.path.expanduser(), self._folder())
+        yield from read_cuts(self.reading())
+
+    def reading(self) -> Reading:
+        """The file's layout and its records."""
+        from stentor.data.layouts.recognise import recognise
+
+        self._reading = recognise(self.path.expanduser(), self.columns, self._folder())
+        return self._reading
+
+    def places(self, ids: Collection[str]) -> dict[str, str]:
+        return places_of(self.reading(), ids) if ids else {}
+
+    def notes(self) -> tuple[str, ...]:
+        return () if self._reading is None else self._reading.notes
 
     def _folder(self) -> Path | None:
         return None if self.audio_folder is None else self.audio_folder.expanduser()
 
 
 class Manifest(Source):
-    """Cuts made with lhotse: a cut manifest (`*.jsonl`, `*.jsonl.gz`) or a Shar folder."""
+    """Manifests of lhotse: cuts (`*.jsonl`, `*.jsonl.gz`), a Shar folder, or recordings with the supervisions beside
+    them, which are joined."""
 
     type: Literal["manifest"] = "manifest"
     path: StoragePath
-    """The cut manifest or the Shar folder. Relative audio paths start from the working directory, as in lhotse, or from
-    the manifest's folder."""
+    """The manifest of cuts, of recordings or of supervisions, or the Shar folder or the folder of manifests. Relative
+    audio paths start from the working directory, as in lhotse, or from the manifest's folder."""
     utterances: bool = False
     """Make one record from each supervision (transcribed segment) instead of one from each cut."""
     empty: bool = False
@@ -79,28 +102,53 @@ class Manifest(Source):
     """Stream from front to back without listing first, for manifests too large for memory. Items are then only shuffled
     within a window, and a resumed run reads up to its place again."""
 
+    _pair: tuple[Path, Path] | None = None
+
     @property
     def streaming(self) -> bool:  # type: ignore[override]
         return self.stream
 
     def records(self) -> Iterator[Cut | UnusableRecord]:
+        from stentor.data.layouts.by_path import pair_of
+
         path = self.path.expanduser()
-        cuts = _shar(path, self.stream) if path.is_dir() else self._cuts(path)
+        if pair := pair_of(path):
+            cuts = self._joined(*pair)
+        else:
+            cuts = _shar(path, self.stream) if path.is_dir() else self._cuts(path)
         if self.utterances:
             return split_utterances(cuts)
         return (c if isinstance(c, UnusableRecord) else set_silent(c) for c in cuts) if self.empty else cuts
+
+    def notes(self) -> tuple[str, ...]:
+        if self._pair is None:
+            return ()
+        each = "; `utterances: true` makes a record of each supervision" if not self.utterances else ""
+        return (f"{self._pair[0].name} was joined with {self._pair[1].name}{each}.",)
+
+    def _joined(self, recordings: Path, supervisions: Path) -> Iterator[Cut | UnusableRecord]:
+        """Whole recordings with their supervisions; those that lack the other are counted."""
+        from lhotse import load_manifest
+
+        self._pair, files, fixing = (recordings, supervisions), FileIndex(), Fixing()
+        try:
+            left, right = fixing(load_manifest(recordings), load_manifest(supervisions))
+        except (AttributeError, AssertionError, KeyError, OSError, TypeError, ValueError) as error:
+            kind = f"{type(error).__name__}: {error}"
+            raise DataError(f"{recordings} and {supervisions} are no recordings and supervisions ({kind}).") from None
+        part = Part({"recordings": left, "supervisions": right})
+        fixing.assign([part])
+        for cut in part.cuts(self.empty):
+            usable = not isinstance(cut, UnusableRecord)
+            yield _located(cut, recordings.parent, files, str(recordings)) if usable else cut
 
     def _cuts(self, path: Path) -> Iterator[Cut | UnusableRecord]:
         files = FileIndex()
 
         def make(record: dict[str, Any], number: int, where: str) -> Cut | UnusableRecord:
             if record.get("type") not in LHOTSE:
-                kind = "a recording" if "sources" in record else "a supervision" if "recording_id" in record else None
-                raise DataError(
-                    f"{where}: this is {kind}, not a cut; join recordings and supervisions with `lhotse cut simple`."
-                    if kind
-                    else f"{where}: this is not a lhotse cut; load a manifest of plain records with `type: jsonl`."
-                )
+                message = "this is not a lhotse cut; load a manifest of plain records with `type: jsonl`."
+                raise DataError(f"{where}: {message}")
             return _located(deserialize(record, where), path.parent, files, where)
 
         yield from each_line(path, make, UnusableRecord)

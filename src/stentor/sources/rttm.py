@@ -12,8 +12,8 @@ from stentor.data.cut import Cut, UnusableRecord
 from stentor.data.jsonl import not_found
 from stentor.data.rttm import read_rttm_lines, read_uem_lines
 from stentor.data.storage import StoragePath, find_paths
-from stentor.errors import AudioError, DataError
-from stentor.sources.annotated import Finder, annotated_cut
+from stentor.errors import DataError
+from stentor.sources.annotated import Annotated, Finder, Place
 from stentor.sources.base import Source
 
 if TYPE_CHECKING:
@@ -45,8 +45,17 @@ class Rttm(Source):
         uem = collect_lines(_files(self.uem, "uem"), read_uem_lines) if self.uem is not None else None
         find = self._finder()
         names = [*lines, *(sorted(set(uem or {}) - set(lines)) if self.empty else [])]
+
+        def record(name: str) -> Cut | UnusableRecord:
+            scored, spoken = None if uem is None else uem.get(name), lines.get(name, [])
+            where, problem = (*spoken, *(scored or ()))[0].where, ""
+            if uem is not None and scored is None:
+                problem = f"the recording '{name}' has no line in the UEM {self.uem}; add `{name} 1 0 SECONDS`."
+            annotated = Annotated(name, spoken, (Place(name),), where, scored, problem, "not_in_uem")
+            return annotated.cut(lambda a: (find(a.name, a.where), a.places[0]))
+
         with ThreadPoolExecutor(8) as pool:
-            yield from pool.map(lambda name: self._record(name, lines, uem, find), names)
+            yield from pool.map(record, names)
         for name in sorted(set(uem or {}) - set(names)):
             where = (uem or {})[name][0].where
             message = f"{where}: no RTTM line names the recording '{name}'; if it has no speech, set `empty: true`."
@@ -61,19 +70,6 @@ class Rttm(Source):
             home = self.path.expanduser()
             return Finder(home if home.is_dir() else home.parent, claims_all=home.is_dir())
         return Finder(self.audio.expanduser(), claims_all=True)
-
-    def _record(
-        self, name: str, lines: dict[str, list[RttmLine]], uem: dict[str, list[RttmLine]] | None, find: Finder
-    ) -> Cut | UnusableRecord:
-        where = (lines.get(name) or (uem or {})[name])[0].where
-        if uem is not None and name not in uem:
-            message = f"{where}: the recording '{name}' has no line in the UEM {self.uem}; add `{name} 1 0 SECONDS`."
-            return UnusableRecord(name, "not_in_uem", message)
-        try:
-            file = find(name, where)
-        except AudioError as error:
-            return UnusableRecord(name, error.reason, str(error))
-        return annotated_cut(name, lines.get(name, []), None if uem is None else uem[name], file)
 
 
 def _files(path: Path, kind: str) -> list[Path]:

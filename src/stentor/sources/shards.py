@@ -116,7 +116,7 @@ class Shards(Source):
             if not hours:
                 return None
             for name, amount in hours.items():
-                language = known_code(name) if name else default
+                language = default or (known_code(name) if name else None)
                 languages[language] = languages.get(language, 0.0) + seconds * amount / sum(hours.values())
         return languages
 

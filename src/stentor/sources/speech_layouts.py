@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.cut import Cut, UnusableRecord, cut_from_record
-from stentor.data.jsonl import open_text, parse_object
+from stentor.data.layouts.cuts import read_cuts
 from stentor.errors import ConfigError, DataError, MissingData
 from stentor.sources.layouts import Parts
 
@@ -273,7 +273,7 @@ def emilia(folder: Path) -> Parts:
         raise DataError(f"there are no lists such as DE/DE_B00000.jsonl in {folder}{instead}")
 
     languages = sorted({file.name[:2].lower() for file in lists})
-    return {code: partial(_listed, [f for f in lists if f.name[:2].lower() == code], "wav", None) for code in languages}
+    return {code: partial(_listed, [f for f in lists if f.name[:2].lower() == code]) for code in languages}
 
 
 def granary(folder: Path, audio_folder: str | None = None) -> Parts:
@@ -283,27 +283,15 @@ def granary(folder: Path, audio_folder: str | None = None) -> Parts:
     if not lists:
         raise DataError(f"there are no manifests (*.jsonl) in {folder}")
     audio = None if audio_folder is None else Path(audio_folder).expanduser()
-    return {
-        file.relative_to(folder).with_suffix("").as_posix(): partial(_listed, [file], "audio_filepath", audio)
-        for file in lists
-    }
+    return {file.relative_to(folder).with_suffix("").as_posix(): partial(_listed, [file], audio) for file in lists}
 
 
-def _listed(files: list[Path], key: str, audio_folder: Path | None) -> Iterator[Cut | UnusableRecord]:
-    """The records of lists of JSON lines, whose `key` names the audio."""
+def _listed(files: list[Path], audio_folder: Path | None = None) -> Iterator[Cut | UnusableRecord]:
+    """The records of lists of JSON lines."""
+    from stentor.data.layouts.recognise import recognise
+
     for file in files:
-        with open_text(file) as lines:
-            for number, line in lines.numbered():
-                where = f"{file}:{number}"
-                try:
-                    entry = parse_object(line, where)
-                    audio = (audio_folder or file.parent) / entry.pop(key)
-                    record = {"id": audio.stem, "language": entry.get("source_lang")} | entry
-                    record["text"] = record["text"].strip()
-                except (DataError, KeyError, AttributeError, TypeError) as error:
-                    yield UnusableRecord(f"{file.stem}:{number}", "unreadable", f"{where}: {error}")
-                    continue
-                yield found_cut(record, audio, where)
+        yield from read_cuts(recognise(file, folder=audio_folder))
 
 
 FILLER = re.compile(r"\{\w+\}|<unk>|<sil>")

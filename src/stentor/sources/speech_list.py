@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from stentor.data.cut import Cut, UnusableRecord, check_text_fields, cut_from_record
-from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, each_line, open_text, parse_object, raise_problems
+from stentor.data.jsonl import MAX_PROBLEMS, each_line, open_text, parse_object, raise_problems
 from stentor.data.storage import StoragePath, is_remote, join
 from stentor.errors import DataError, RecordError
 from stentor.sources.base import Source
@@ -26,11 +25,6 @@ COLUMNS: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {
 """For each format in columns: the separator, and the fields by the number of columns."""
 REFERENCE_ALIASES = {"ref_audio": "reference", "ref_text": "reference_text"}
 """OmniVoice's names."""
-TEXT_KEYS = {
-    *("id", "text", "language", "language_id", "language_name"),
-    *("speaker", "voice", "instruct", "duration", "speed"),
-}
-"""Keys that JSON lines may have, besides those of a reference and its recording."""
 SCORED_TEXT = "scored_text"
 """Key of the text that errors are counted against, where it is not the one that is spoken."""
 PROTOCOLS = {"seedtts": "seed_tts", **{name: name for name in NORMALIZERS}}
@@ -44,40 +38,6 @@ def beside_or_here(written: str, folder: Path) -> Path:
     if is_remote(beside):
         return beside
     return Path(written) if Path(written).exists() and not beside.exists() else beside
-
-
-def list_format(path: Path) -> str | None:
-    """The format of an evaluation list by its first line; None for other files."""
-    if path.suffix not in (".lst", ".txt", ".tsv", ".jsonl", ".json") or not path.is_file():
-        return None
-    try:
-        with open_text(path) as lines:
-            line = next((line for line in lines if line.strip()), "")
-    except DataError:
-        return None
-    if path.suffix in (".jsonl", ".json"):
-        return "jsonl" if _is_to_speak(line) else None
-    if "|" in line:
-        beside = line.count("|") == 1 and (path.absolute().parent.parent / "speaker").is_dir()
-        return "minimax" if beside else "seed_tts"
-    columns = line.split("\t")
-    if len(columns) == 1 or columns[0].endswith(".tar"):
-        return None
-    return "librispeech_pc" if len(columns) > 4 else "tsv"
-
-
-def _is_to_speak(line: str) -> bool:
-    """Whether a JSON line is of an evaluation list: no record of a manifest, which names a recording."""
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return False
-    if not isinstance(record, dict) or record.get("type") in LHOTSE or "text" not in record:
-        return False
-    named = any(isinstance(record.get(key), str) for key in ("reference", "ref_audio"))
-    if "audio_path" in record:
-        return named and bool({"reference_text", "ref_text"} & record.keys())
-    return named or ("id" in record and {k for k, v in record.items() if v is not None} <= TEXT_KEYS)
 
 
 def _transcript(record: dict[str, Any], number: int, where: str) -> tuple[str, str]:
@@ -115,6 +75,8 @@ class SpeechList(Source):
 
     def layout(self) -> str:
         """The format, looked up where it is `auto`. Raises DataError for a file that is no such list."""
+        from stentor.data.layouts.by_path import list_format
+
         if self.format != "auto":
             return self.format
         path = self.path.expanduser()

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from stentor.data.cut import RATE, Cut, UnusableRecord, text_of, words_of
+from stentor.data.supervised import checked_words
 from stentor.errors import DataError
 from stentor.section import IntRange, Range
 from stentor.sources.base import Source, TightSource
@@ -53,6 +54,8 @@ class Split(Source):
                 )
             elif not words:
                 unusable = UnusableRecord(cut.id, "no_words", f"{cut.id}: no word times.")
+            elif wrong := [f"{word['word']!r} {fault}" for word, fault in checked_words(cut) if fault]:
+                unusable = UnusableRecord(cut.id, "word_times", f"{cut.id}: a split needs all times: {wrong[0]}.")
             elif pieces := self._pieces(words):
                 divisible.append((cut, pieces))
                 continue

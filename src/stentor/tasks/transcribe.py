@@ -29,7 +29,7 @@ from stentor.models.contracts import GenerationOutput, Recognizer
 from stentor.section import Effect
 from stentor.tasks.base import Task
 from stentor.tasks.decode_checks import Checks, compression_ratio, token_spans, word_confidences
-from stentor.text.normalize import Normalizer
+from stentor.text.normalize import DEFAULT, Normalizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,10 +48,12 @@ class Transcribe(Task):
 
     type: Literal["transcribe"] = "transcribe"
     metric: Literal["wer", "cer"] = "wer"
-    """Metric that selects the best checkpoint: word or character error rate. For languages written without spaces
-    (Japanese, Chinese, Thai, ...) both count characters; use `cer`."""
-    normalizer: Normalizer = "whisper_basic"
-    """Normalizer of references and hypotheses before scoring. `whisper_basic` removes case and punctuation;
+    """Metric that selects the best checkpoint: word or character error rate. For texts written without spaces
+    (Japanese, Chinese, Thai, ...) both count characters; use `cer`. The `language` of a record decides, or without one
+    the script of its text."""
+    normalizer: Normalizer = DEFAULT
+    """Normalizer of references and hypotheses before scoring. `multilingual` removes case and punctuation, and keeps
+    the marks that are part of letters in any script; `whisper_basic`, which is Whisper's, removes these, too;
     `whisper_english` is the one of English leaderboards until 2026 (numbers become digits, so "one two" becomes the one
     word 12); `open_asr` is that of the Open ASR Leaderboard (use it with `scoring: open_asr`); `none` scores the texts
     unchanged."""
@@ -136,7 +138,7 @@ class Transcribe(Task):
 
     def example(self, cut: Cut, audio: np.ndarray | None, rng: np.random.Generator | None) -> Example:
         # The audio may have been played faster or slower. Models that read word times take RATE samples a second.
-        scale = 1.0 if audio is None else len(audio) / RATE / cut.duration
+        scale = 1.0 if audio is None or not cut.duration else len(audio) / RATE / cut.duration
         words = [] if self.translate else words_of(cut)
         times = [w | {k: w[k] * scale for k in ("start", "end")} for w in words]
         return Example(

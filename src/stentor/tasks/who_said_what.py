@@ -82,7 +82,7 @@ class WhoSaidWhat(Transcribe):
         segments: list[dict[str, Any]] = []
         words: list[dict[str, Any]] = []
         for turn, (start, end) in zip(numbered(turns), _times(turns, seconds), strict=True):
-            text = processor.written(written[slice(*turn["span"])]).split()
+            text = processor.words_in(written[slice(*turn["span"])]).split()
             if not text:
                 continue
             speaker = f"speaker_{turn['speaker'] + 1}"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stentor.data.batch import Prediction
 from stentor.data.cut import RATE, Cut, language_of, text_of, words_of
+from stentor.data.word_faults import timed_and_untimed
 from stentor.data.word_units import timed_units, units
 from stentor.errors import ConfigError, DataError
 from stentor.losses.alignment import Alignment
@@ -127,7 +128,7 @@ class Words(Transcribe):
         with torch.no_grad():
             batch = processor.collate(targets, labels=True).to(device)
             if batch.dropped:
-                raise DataError(f"{batch.dropped[0][2]} Cut long audio into windows first.")
+                raise DataError(batch.dropped[0][2])
             times, certainties, log_probs = (t.float().cpu() for t in model.align(**batch.inputs))
             capacities = (model.aligner.points(batch.inputs["feature_lengths"]) - 1).tolist()
             calibration = model.aligner.calibration.tolist()
@@ -193,7 +194,7 @@ class Words(Transcribe):
         return aligned
 
     def reference(self, cut: Cut) -> dict[str, Any]:
-        return {**super().reference(cut), "words": words_of(cut)}
+        return {**super().reference(cut), "words": timed_and_untimed(cut)}
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Score]:
         """Return the word time metrics (see `stentor.metrics.word_time`), then those of `transcribe`."""

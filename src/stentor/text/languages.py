@@ -7,7 +7,7 @@ and the corpora of this package have in addition. langcodes knows the codes of a
 import difflib
 import re
 import unicodedata
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Annotated, NamedTuple
 
@@ -91,10 +91,17 @@ def checked_language(language: str | None) -> str | None:
     return f"{row.code}-{region}" if re.fullmatch("[a-z]{2}", region) and _plain(language) not in _names() else row.code
 
 
-def spellings(language: str | None) -> list[str]:
-    """Names that a model may have for a language: as it is given, its code and its name, in small letters."""
-    row = find(language or "")
-    return [_plain(language or ""), *((row.code, row.name.lower()) if row is not None else ())]
+@lru_cache(maxsize=4096)
+def among(language: str | None, known: tuple[str, ...]) -> str | None:
+    """The code or name in `known` of a language that is given by any name or code: `no` for `nb`, `jw` for `jv`, `tl`
+    for `fil`, `zh` for `zh-CN` and Mandarin; `no` for Nynorsk that is not there itself. None where there is none."""
+    code, there = language_code(language) or "", {_plain(name): name for name in reversed(known)}
+    by_code = {known_code(name): name for name in reversed(known)}
+    if name := there.get(_plain(language or "")) or there.get(_plain(code)) or by_code.get(code):
+        return name
+    valid = [code for code in by_code if langcodes.tag_is_valid(code)] if langcodes.tag_is_valid(code) else []
+    near, _ = langcodes.closest_match(code, valid, max_distance=1) if valid else ("", 0)
+    return by_code.get(near) or (by_code.get("no") if code == "nn" else None)
 
 
 def unknown_language(language: str) -> str:

@@ -1,4 +1,4 @@
-"""Formats of transcripts: lines, csv, jsonl, JSON, subtitles (SubRip, WebVTT) and Praat's TextGrids.
+"""Formats of transcripts: lines, subtitles (SubRip, WebVTT) and Praat's TextGrids (tables: stentor.data.layouts).
 
 Each file becomes one `TranscriptEntry` for each transcript, and a sentence with the file's name and line for each
 mistake. A stranger may have written it: names in it are only compared with the names of the uploaded files. Subtitles
@@ -6,31 +6,18 @@ and TextGrids are read here and not by pysubs2 and a TextGrid package, because e
 speakers of WebVTT are kept, and a stranger's file costs time in proportion to its length.
 """
 
-import csv
 import html
-import io
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, cast
+from typing import cast
 
 from stentor.errors import DataError
 
 MOST_PROBLEMS = 20
 """Mistakes of a file that are reported."""
-_KEYS = {
-    "text": ("text", "transcript", "transcription", "sentence", "normalized_text"),
-    "file": ("audio_path", "audio", "file", "filename", "file_name", "path", "wav", "id"),
-    "language": ("language", "language_id", "locale", "lang"),
-    "speaker": ("speaker", "speaker_id", "client_id"),
-    "start": ("start", "start_time", "begin"),
-    "end": ("end", "end_time", "stop"),
-    "duration": ("duration",),
-}
-"""Names of columns and JSON keys, the first that is there counts, by what they hold."""
 _SILENCE = {"sil", "sp", "spn", "<eps>", "<p:>", "<unk>", "<s>", "</s>"}
 """Marks of aligners for intervals without words."""
 _PAUSE = 0.5
@@ -120,118 +107,6 @@ def plain_lines(name: str, text: str, stems: set[str]) -> ParsedEntries:
             return
     for n, line in lines:
         yield TranscriptEntry(line, where=f"{name}:{n}")
-
-
-def table_rows(name: str, text: str) -> ParsedEntries:
-    first, _, rest = text.partition("\n")
-    before = 0
-    if re.fullmatch(r"sep=.\r?", first.lower()):  # what Excel puts in front
-        text, before, first = rest, 1, rest.partition("\n")[0]
-    mark = max(",;\t|", key=first.count)
-    # Between tabs, quotation marks mostly mean themselves (Common Voice); spreadsheets still quote whole cells.
-    tabs = mark == "\t"
-    rows = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=mark,
-        strict=not tabs,
-        quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL,
-    )
-    try:
-        table = [(rows.line_num + before, row) for row in rows if any(cell.strip() for cell in row)]
-    except csv.Error as error:
-        yield f"{name}:{rows.line_num + before}: {error}: is a quotation mark missing, or one too many?"
-        return
-    if not table:
-        return
-    if tabs:
-        table = [(number, [_unquoted(cell) for cell in row]) for number, row in table]
-    head = [cell.strip().lower() for cell in table[0][1]]
-    column: dict[str, Any] = {
-        field: next((head.index(n) for n in names if n in head), None) for field, names in _KEYS.items()
-    }
-    if column["text"] is None:
-        widths = {len(row) for _, row in table}
-        if widths not in ({1}, {2}):
-            yield f"{name}:1: no column is named text: name them in the first line, such as `file,text`."
-            return
-        column |= {"text": max(widths) - 1, "file": 0 if widths == {2} else None}
-    else:
-        table = table[1:]
-    for number, row in table:
-        where = f"{name}:{number}"
-        cells = {field: row[i].strip() if i < len(row) else "" for field, i in column.items() if i is not None}
-        if len(row) <= column["text"]:
-            yield f"{where}: this line has {len(row)} columns and none for the text."
-            continue
-        if any(cell.strip() for cell in row[len(head) :]):
-            yield (
-                f"{where}: this line has {len(row)} columns, the first has {len(head)}: put texts that hold {mark!r} "
-                "in quotes."
-            )
-            continue
-        try:
-            times = {k: float(cells[k].replace(",", ".")) if cells.get(k) else None for k in ("start", "end")}
-        except ValueError:
-            yield f"{where}: start and end must be seconds."
-            continue
-        file = stem(cells["file"]) if cells.get("file") else None
-        language, speaker = cells.get("language") or None, cells.get("speaker") or None
-        yield TranscriptEntry(cells["text"], file, times["start"], times["end"], language, speaker, where)
-
-
-def _unquoted(cell: str) -> str:
-    inner = cell.strip()[1:-1]
-    quoted = len(cell.strip()) > 1 and cell.strip()[0] == cell.strip()[-1] == '"'
-    return inner.replace('""', '"') if quoted and '"' not in inner.replace('""', "") else cell
-
-
-def json_lines(name: str, text: str) -> ParsedEntries:
-    for number, line in enumerate(lines_of(text), 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            yield _entry(row, f"{name}:{number}")
-
-
-def json_document(name: str, text: str) -> ParsedEntries:
-    """A list of records, or an object with `segments` (Whisper, and our own JSON): those of the file's own name."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        yield f"{name}:{error.lineno if isinstance(error, json.JSONDecodeError) else 1}: this is not JSON."
-        return
-    if isinstance(document, dict) and isinstance(document.get("segments"), list):
-        for number, row in enumerate(document["segments"], 1):
-            entry = _entry(row, f"{name}, segment {number}")
-            yield entry if isinstance(entry, str) else replace(entry, file=stem(name))
-        return
-    for number, row in enumerate(document if isinstance(document, list) else [document], 1):
-        yield _entry(row, f"{name}, record {number}")
-
-
-def _entry(row: Any, where: str) -> TranscriptEntry | str:
-    """A JSON record as an entry, or what is wrong with it."""
-    if not isinstance(row, dict):
-        return f'{where}: this is not a JSON object such as {{"audio_path": "a.wav", "text": "..."}}.'
-    text, file = _pick(row, "text"), _pick(row, "file")
-    if not isinstance(text, str):
-        return f"{where}: it has no `text`."
-    start, end, length = (
-        v if isinstance(v := _pick(row, field), int | float) and not isinstance(v, bool) else None
-        for field in ("start", "end", "duration")
-    )
-    if start is not None and end is None and length is not None:
-        end = start + length
-    language, speaker = (
-        str(v) if isinstance(v := _pick(row, field), str | int) else None for field in ("language", "speaker")
-    )
-    return TranscriptEntry(text, stem(file) if isinstance(file, str) else None, start, end, language, speaker, where)
-
-
-def _pick(row: dict[str, Any], field: str) -> Any:
-    return next((row[name] for name in _KEYS[field] if row.get(name) is not None), None)
 
 
 def subtitles(name: str, text: str) -> ParsedEntries:
@@ -355,28 +230,13 @@ def _tokens(text: str) -> Iterator[tuple[int, str | float]]:
                 column = token.end() if token else column + 1
 
 
-READERS: dict[str, Callable[[str, str], ParsedEntries]] = {
-    "csv": table_rows,
-    "tsv": table_rows,
-    "jsonl": json_lines,
-    "json": json_document,
-    "srt": subtitles,
-    "vtt": subtitles,
-    "textgrid": textgrid,
-}
-"""Readers of (name, text) by the ending of a name; all other text is `plain_lines`."""
+TIMED: dict[str, Callable[[str, str], ParsedEntries]] = {"srt": subtitles, "vtt": subtitles, "textgrid": textgrid}
+"""Readers of (name, text) by the ending of a name."""
 
 
-def table_texts(name: str, text: str) -> list[tuple[int, str]] | None:
-    """(line, text) of the rows of a csv, tsv or jsonl file; None for another ending. Raises DataError."""
-    ending = name.rpartition(".")[2].lower()
-    if ending not in ("csv", "tsv", "jsonl"):
-        return None
-    return [(int(e.where.rpartition(":")[2]), e.text) for e in _entries(name, text)]
-
-
-def _entries(name: str, text: str) -> list[TranscriptEntry]:
-    entries = list(READERS[name.rpartition(".")[2].lower()](name, text))
+def read_entries(parsed: ParsedEntries) -> list[TranscriptEntry]:
+    """All entries. Raises DataError for those that are wrong."""
+    entries = list(parsed)
     if problems := [m for m in entries if isinstance(m, str)]:
         raise DataError("\n".join(problems[:MOST_PROBLEMS]))
     return [e for e in entries if isinstance(e, TranscriptEntry)]
@@ -385,6 +245,6 @@ def _entries(name: str, text: str) -> list[TranscriptEntry]:
 def text_lines(name: str, data: bytes) -> list[str]:
     """The lines of a text file that are not empty, or the texts of subtitles and of a TextGrid. Raises DataError."""
     text = decoded(name, data)
-    timed = name.lower().endswith((".srt", ".vtt", ".textgrid"))
-    lines = [entry.text for entry in _entries(name, text)] if timed else lines_of(text)
+    read = TIMED.get(name.rpartition(".")[2].lower())
+    lines = [entry.text for entry in read_entries(read(name, text))] if read else lines_of(text)
     return [line for line in (" ".join(line.split()) for line in lines) if line]

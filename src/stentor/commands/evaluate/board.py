@@ -20,6 +20,7 @@ from stentor.data.batch import Prediction
 from stentor.data.cut import Cut, UnusableRecord, language_of, record_from_cut, text_of
 from stentor.data.load_audio import load_audio
 from stentor.dataloading.mixing import DropCounter, filter_cuts
+from stentor.dataloading.planned import ModelDrops
 from stentor.dataloading.section import Data
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.inference.load import load
@@ -107,10 +108,8 @@ def _usable(
         text = normalize(text_of(cut) or "", SCORING, language_of(cut))
         return ("no_reference", f"{cut.id}: the board does not score '{text_of(cut)}'.") if text in IGNORED else None
 
-    def model_reason(cut: Cut) -> tuple[str, str] | None:
-        return bundle.family.drop_reason(bundle.processor, cut, False)
-
-    section = Data(train=[Hub()], max_seconds=1e9, min_seconds=0.0)
+    model_reason = ModelDrops(task, bundle.processor, training=False)
+    section = Data(train=[Hub()], max_seconds=bundle.processor.max_seconds or 1e9, min_seconds=0.0)
     source, texts = open_set(test, options.copies, options.limit)
     cuts = source.cuts() if texts is None else _with_sessions(source.cuts(), texts, options.limit)
     return filter_cuts(cuts, section, dropped, task.drop_reason, drop_reason, model_reason)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.callbacks.console import scores_text
 from stentor.commands.evaluate.on_cluster import journal_path, predict_on_cluster
-from stentor.commands.evaluate.records import left_out, place_model, records, scored_as, task_of, write_figures
+from stentor.commands.evaluate.records import by_normalizer, left_out, place_model, records, task_of, write_figures
 from stentor.commands.evaluate.speech_board import conditions, table
 from stentor.commands.evaluate_options import TASK, EvaluateOptions
 from stentor.config.load import parse_source
@@ -22,10 +22,10 @@ from stentor.engine.section import Train
 from stentor.errors import ConfigError
 from stentor.inference.declarations import refuse_unused
 from stentor.inference.model import Model
-from stentor.metrics.format import MINOR, figure, interval
+from stentor.metrics.format import MINOR, figure, interval, text_table
 from stentor.metrics.score import Score
 from stentor.pipeline.journal import remove_journal
-from stentor.sources.base import Source
+from stentor.sources.base import Source, source_notes
 from stentor.sources.speech_list import SpeechList
 from stentor.tasks.base import Task
 from stentor.tasks.speak.task import Speak
@@ -45,9 +45,8 @@ def evaluate(options: EvaluateOptions) -> str:
     if options.model is None:
         return _evaluate_speech(None, source, accelerator(Train()), options, Speak())
     loaded = load(options.model)
-    task = task_of(loaded, options)
-    if options.scoring is not None:
-        task = scored_as(task, options.scoring)
+    tasks = by_normalizer(task_of(loaded, options), options)
+    task = next(iter(tasks.values()))
     if isinstance(task, Speak):
         return _evaluate_speech(loaded, source, place_model(loaded), options, loaded.for_speech())
     if isinstance(source, SpeechList):
@@ -60,11 +59,16 @@ def evaluate(options: EvaluateOptions) -> str:
     elsewhere = predict_on_cluster(options, task, plan) if options.ray is not None else None
     scores, _, predictions = score(setup, EvalSet("data", plan, dropped), elsewhere)
     parts = breakdown(task, predictions, section.by)
+    normalized = {name: other.score(predictions) for name, other in tasks.items()} if len(tasks) > 1 else {}
     if options.json is not None and device.is_main_process:
         figures = _figures(options, task, scores, parts, dropped, len(predictions))
-        _write(options, figures, predictions)
+        by_name = {name: {metric: s.as_dict() for metric, s in found.items()} for name, found in normalized.items()}
+        _write(options, figures | ({"normalizers": by_name} if by_name else {}), predictions)
+    apart = "".join(f"\n  {row}" for row in text_table([[n, scores_text(s)] for n, s in normalized.items()]))
     minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
-    return f"{len(predictions)} records  {scores_text(scores)}{minor}{_parts_text(parts)}{left_out(dropped)}"
+    notes = "".join(f"\n{line}" for line in source_notes(source, "--data"))
+    text = f"{len(predictions)} records  {scores_text(scores)}{minor}{apart}{_parts_text(parts)}"
+    return f"{text}{left_out(dropped)}{notes}"
 
 
 def _evaluate_speech(

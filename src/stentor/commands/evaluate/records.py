@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,6 +16,7 @@ from stentor.data.load_audio import load_audio
 from stentor.dataloading.batch_sampler import BatchSampler
 from stentor.dataloading.dataset import eval_plan, unlimited
 from stentor.dataloading.mixing import DropCounter
+from stentor.dataloading.planned import ModelDrops
 from stentor.dataloading.section import Data
 from stentor.engine.device import accelerator
 from stentor.engine.section import Train
@@ -23,6 +25,7 @@ from stentor.inference.model import Model
 from stentor.pipeline.journal import write_json, write_lines
 from stentor.sources.base import Source
 from stentor.tasks.base import Task
+from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
 from stentor.text.protocols import NORMALIZERS
 
@@ -60,6 +63,19 @@ def task_of(loaded: Model, options: EvaluateOptions) -> Task:
     return scored
 
 
+def by_normalizer(task: Task, options: EvaluateOptions) -> dict[str, Task]:
+    """The task with `--scoring` and each normaliser of `--normalizer` by its name, the main one first. Raises
+    ConfigError for a task that normalises no texts."""
+    task = task if options.scoring is None else scored_as(task, options.scoring)
+    if isinstance(task, Speak) or options.normalizers == ["auto"]:
+        return {"auto": task}
+    if not isinstance(task, Transcribe) or task.translate:
+        kind = "translates" if isinstance(task, Transcribe) else f"is for the task {task.type}"
+        raise ConfigError(f"--normalizer is for models that transcribe; {options.model} {kind}: leave it out.")
+    names = dict.fromkeys(task.normalizer if name == "auto" else name for name in options.normalizers)
+    return {name: task.model_copy(update={"normalizer": name}) for name in names}
+
+
 def scored_as(task: Task, scoring: str) -> Transcribe:
     """The task with the normaliser and the counting of errors of `--scoring`."""
     known = get_args(Transcribe.model_fields["scoring"].annotation)
@@ -76,16 +92,16 @@ def records(
 ) -> tuple[BatchSampler, DropCounter, Data]:
     """The records of a data source that the model can be scored on, what is left out of them, and the settings."""
     bundle = loaded.bundle
-    section = Data(train=[source], batch_tokens=options.batch_tokens, max_seconds=1e9, min_seconds=0.0, workers=0)
+    longest = bundle.processor.max_seconds or 1e9  # a score says how many longer ones it leaves out
+    section = Data(train=[source], batch_tokens=options.batch_tokens, max_seconds=longest, min_seconds=0.0, workers=0)
     section = unlimited(section) if task.any_length else section
-
-    def drop_reason(cut: Cut) -> tuple[str, str] | None:
-        return bundle.family.drop_reason(bundle.processor, cut, False)
-
+    drop_reason = ModelDrops(task, bundle.processor, training=False)
     try:
         plan, dropped = eval_plan(source, options.data, section, bundle.processor, task.drop_reason, drop_reason)
     except DataError as error:
         raise DataError(f"{error}{UNTIMED if 'no_words' in str(error) else ''}") from None
+    for note in source.notes():
+        print(note, file=sys.stderr, flush=True)
     return plan, dropped, section
 
 

@@ -36,7 +36,7 @@ from stentor.tasks.speak.evaluator import SpeechEvaluator
 from stentor.tasks.speak.evaluator_scores import scores as evaluator_scores
 from stentor.tasks.speak.evaluator_scores import table
 from stentor.tasks.speak.task import Speak
-from stentor.text.normalize import Normalizer
+from stentor.text.normalize import DEFAULT, Normalizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -67,7 +67,7 @@ def check_options(options: EvaluateOptions) -> None:
     for name, value, values in (
         ("voice", options.voice, VOICES),
         ("length", options.length, LENGTHS),
-        ("normalizer", options.normalizer, normalizers),
+        *(("normalizer", name, normalizers) for name in options.normalizers),
     ):
         if value not in values:
             raise ConfigError(f"Unknown --{name} {value}; known: {', '.join(values)}.")
@@ -86,6 +86,8 @@ def evaluate(
     and the qualities of other evaluators, each also as `NAME_codec` and `NAME_real`; of evaluation lists `wer_mean`,
     the mean of the items' own error rates; `real_time_factor`.
     """
+    if len(options.normalizers) > 1:
+        raise ConfigError("--normalizer takes several names for recognisers only: give one for synthetic speech.")
     evaluators = evaluators_of(options)
     for evaluator in evaluators:
         evaluator.loaded(str(device.device))  # one that cannot be loaded is an error before hours of speech, not after
@@ -241,10 +243,6 @@ def _records(
 
 
 def _normalizer(name: str, listed: dict[str, Any] | None, languages: set[str | None]) -> str:
-    """Normaliser of `auto`: for an evaluation list, the one that it is published in, or else Whisper's for each
-    language."""
-    if name != "auto":
-        return name
-    if listed is None:
-        return "whisper_basic"
-    return listed["protocol"] or ("whisper_basic" if None in languages else "whisper_english")
+    """Normaliser of `auto`: for an evaluation list the one that it is published in, or else Whisper's for English."""
+    own = None if listed is None else listed["protocol"] or ("whisper_english" if languages == {"en"} else None)
+    return name if name != "auto" else own or DEFAULT

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stentor.commands.evaluate.records import Recordings, left_out, place_model, task_of
+from stentor.commands.evaluate.records import Recordings, by_normalizer, left_out, place_model, task_of
 from stentor.commands.evaluate.speaker_attributed import reference_words
 from stentor.commands.evaluate_options import EvaluateOptions
 from stentor.config.load import parse_source
@@ -45,7 +45,10 @@ def evaluate_streams(options: EvaluateOptions) -> str:
     source = parse_source(options.data)
     loaded = load(options.model or "")
     loaded.for_transcription()
-    task = task_of(loaded, options)
+    tasks = by_normalizer(task_of(loaded, options), options)
+    if len(tasks) > 1:
+        raise ConfigError("--normalizer takes one name with --stream.")
+    (task,) = tasks.values()
     assert isinstance(task, Transcribe)
     diarizer = load(options.diarizer) if options.diarizer is not None else None
     asked, delays = _delays(options.stream or "")

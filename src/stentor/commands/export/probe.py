@@ -1,8 +1,8 @@
 """Probe: the clips that a model and its export are both run on, how the outputs of the two are compared, and what
 rounding may explain."""
 
-import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from stentor.data.cut import UnusableRecord, cut_from_record
 from stentor.data.seeding import rng
 from stentor.dataloading.batch_sampler import Item
 from stentor.dataloading.loader import BatchDataset
+from stentor.dataloading.planned import ModelDrops
 from stentor.errors import StentorError, installed
 from stentor.inference.load import TRAINING_CONFIG
 from stentor.inference.model import Model
@@ -277,18 +278,23 @@ def built_in(bundle: Bundle) -> list[Example]:
 
 
 def records(model: Model, most: int = CLIPS) -> tuple[list[Example], list[dict[str, Any]]]:
-    """Records of the evaluation data that a model was trained with, where they are still there, with references."""
+    """Records of the evaluation data that a model was trained with, with references; sets that cannot be read (moved,
+    deleted or of a plug-in) are reported."""
     longest = math.inf if model.task.any_length else model.bundle.processor.max_seconds or 30.0
-    sections = [s for s in model.training.get("data", {}).get("eval", {}).values() if s["type"] != "hub"]
+    sections = [(n, s) for n, s in model.training.get("data", {}).get("eval", {}).items() if s["type"] != "hub"]
     cuts: list[Cut] = []
-    for section in sections[:2]:  # nothing is downloaded for a check
-        with contextlib.suppress(StentorError, ValueError):  # moved, deleted or of a plug-in
+    for name, section in sections[:2]:  # nothing is downloaded for a check
+        try:
             first = islice(Source.model_validate(section).cuts(), 10 * most)
             cuts += [c for c in first if not isinstance(c, UnusableRecord) and c.duration <= longest]
+        except (StentorError, ValueError) as error:
+            print(
+                f"The export is not checked on clips of {name}, which cannot be read: {' '.join(str(error).split())}",
+                file=sys.stderr,
+            )
     bundle = model.bundle
-    cuts = [
-        c for c in cuts if not model.task.drop_reason(c) and not bundle.family.drop_reason(bundle.processor, c, False)
-    ]
+    model_reason = ModelDrops(model.task, bundle.processor, training=False)
+    cuts = [c for c in cuts if not model.task.drop_reason(c) and not model_reason(c)]
     return spread(model.task, bundle, cuts, most)
 
 

@@ -27,7 +27,7 @@ from stentor.commands.prepare.run import PLACE_ALONE, prepare_run
 from stentor.commands.prepare.speech.texts import allowed, held_out, read_texts
 from stentor.commands.train_options import ImproveOptions
 from stentor.config.improve import Improve, MixRatio
-from stentor.config.load import load, resolved
+from stentor.config.load import in_its_folder, load, run_texts
 from stentor.config.missing_data import located
 from stentor.config.prepare.base import Preparation
 from stentor.config.prepare.steps import LabelsStep, SpeechStep
@@ -59,7 +59,7 @@ WITHOUT_EFFECT = {"rounds", "patience", "eval", "test", "may_share"}
 def improve(options: ImproveOptions) -> None:
     """Do the rounds of a run file that are not done yet. Raises ConfigError, DataError for leaks and for data that
     cannot be used, and Stopped after a signal."""
-    loaded = load(options.config, options.overrides)
+    loaded = load(options.config, in_its_folder(options.config, options.overrides))
     config: Config = loaded.config
     if config.improve is None:
         raise ConfigError(f"{options.config} has no section `improve:` (docs/improve.md); `stentor train` trains it.")
@@ -70,8 +70,7 @@ def improve(options: ImproveOptions) -> None:
         raise ConfigError(f"{folder} is a run of `stentor train`: choose another `name`.")
     with run_lock(folder), located(loaded.root):
         logger = RunLogger(folder, main=True)
-        texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(config)}
-        for name, text in texts.items():
+        for name, text in run_texts(loaded).items():
             (folder / name).write_text(without_secrets(text), encoding="utf-8")
         try:
             _Rounds(config, config.improve, folder, logger, options).run()

@@ -9,7 +9,7 @@ from typing import Any
 
 from stentor.config.document import Mistake, Mistakes, Place, parse
 from stentor.config.improve import MixRatio
-from stentor.config.load import load, load_text, resolved, stage_configs
+from stentor.config.load import load, load_text, run_texts, stage_configs
 from stentor.config.merge import stage
 from stentor.config.schema import Config
 from stentor.config.yaml_writer import dump
@@ -103,8 +103,7 @@ def train_run(plain: Plain, folder: Path, processes: int, plugins: Sequence[Path
             raise StentorError(f"Training {file} ended with exit code {code}; its messages are above.")
     else:
         loaded = load(file)
-        texts = {"config.yaml": loaded.text, "resolved.yaml": resolved(loaded.config)}
-        train(stage_configs(loaded), folder, texts, ["stentor", "train", str(file)])
+        train(stage_configs(loaded), folder, run_texts(loaded), ["stentor", "train", str(file)])
     results: Plain = json.loads((folder / "results.json").read_bytes())
     return results
 

@@ -56,11 +56,11 @@ def _data(data: dict[str, Any]) -> list[str]:
 
 def _dropped(data: dict[str, Any]) -> list[str]:
     groups = {"": data["dropped"], **{f"{name}: ": facts["dropped"] for name, facts in data["held_out"].items()}}
-    lines = [
-        f"{group}{facts['count']:,} {reason}: {', '.join(facts['named'])}{' ...' if facts['count'] > 3 else ''}"
-        for group, dropped in groups.items()
-        for reason, facts in dropped.items()
-    ]
+    lines = []
+    for group, dropped in groups.items():
+        for reason, facts in dropped.items():
+            named = ", ".join(message.rstrip(".") for message in facts["named"])
+            lines.append(f"{group}{facts['count']:,} {reason}: {named}{' ...' if facts['count'] > 3 else ''}")
     return lines or ["nothing"]
 
 

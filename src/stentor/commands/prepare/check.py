@@ -3,16 +3,19 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from stentor.commands.prepare_options import CheckOptions
 from stentor.config.load import parse_source
-from stentor.data.cut import Cut
+from stentor.data.cut import Cut, language_of
 from stentor.data.signal_stats import SignalStats, measure_cut
 from stentor.data.storage import name_of
-from stentor.dataloading.dataset_report import MAX_BAD, check, summary
+from stentor.dataloading.dataset_report import MAX_BAD, ModelTexts, check, summary
+from stentor.dataloading.planned import ModelDrops
 from stentor.errors import ConfigError, DataError
-from stentor.inference.load import find_export
+from stentor.inference.load import load
+from stentor.inference.model import Model
+from stentor.models.contracts import Processor
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.journal import write_json
 from stentor.pipeline.progress import Progress
@@ -28,8 +31,8 @@ def check_data(options: CheckOptions) -> None:
     """Write check.html and check.json to the folder `to`. Raises `DataError` when over 1 % of the records cannot be
     used."""
     sources = {name_of(spec): parse_source(spec) for spec in dict.fromkeys(options.data)}
-    tokenizer = _tokenizer(options.model) if options.model else None
-    report = check(sources, tokenizer, lambda cuts: _measure(cuts, options))
+    model = model_texts(options.model) if options.model else None
+    report = check(sources, model, lambda cuts: _measure(cuts, options))
     page, facts = options.to / "check.html", options.to / "check.json"
     options.to.mkdir(parents=True, exist_ok=True)
     write_json(facts, report.as_dict())
@@ -67,16 +70,43 @@ def _measure(cuts: Sequence[Cut], options: CheckOptions) -> Iterator[SignalStats
             progress.report(done, len(cuts))
 
 
-def _tokenizer(model: str) -> Path:
-    """The tokenizer.json of a run, an export, any folder that holds one, or a Hub id."""
-    path = Path(model) / "tokenizer.json"
-    if path.is_file():
-        return path
-    if Path(model).exists() or "/" not in model:
-        return find_export(model) / "tokenizer.json"
-    from huggingface_hub import hf_hub_download
+def model_texts(name: str) -> ModelTexts:
+    """Processor and drop reasons of a model, or of a folder with a tokenizer. Raises ConfigError for neither."""
+    from transformers import AutoTokenizer
 
-    try:  # the tokenizer alone: the weights may have many gigabytes
-        return Path(hf_hub_download(model, "tokenizer.json"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"There is no folder {model}, and no tokenizer.json of it on the Hub ({error}).") from error
+    try:
+        model = _model(name)
+    except ConfigError as error:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        except (OSError, ValueError):
+            raise error from None
+        return ModelTexts(name, Tokenized(tokenizer), lambda cut: None)
+    processor = model.bundle.traits
+    dropped = ModelDrops(model.task, model.bundle.processor, True)
+
+    def drop_reason(cut: Cut) -> tuple[str, str] | None:
+        if reason := dropped(cut):
+            return reason
+        try:
+            processor.spoken_language(language_of(cut), name)
+        except ConfigError as error:
+            return "unknown_language", f"{cut.id}: {error}"
+        return None
+
+    return ModelTexts(name, processor, drop_reason)
+
+
+def _model(name: str) -> Model:
+    """The model, without its weights where it can be built so."""
+    try:
+        return load(name, "cpu", weights=False)
+    except Exception:  # what is wrong, if it is not that, shows with the weights too
+        return load(name, "cpu")
+
+
+class Tokenized(Processor):
+    """A tokenizer alone."""
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer

@@ -40,7 +40,7 @@ from stentor.inference.align.base import Aligned, Aligner, Clip
 from stentor.inference.align.engines import clip_of, engine_of, open_aligner
 from stentor.inference.align.written import align_written
 from stentor.inference.recording import ArrayRecording, Recording
-from stentor.metrics.wer import rate, word_errors
+from stentor.metrics.wer import rate, text_errors
 from stentor.pipeline.executor import make_executor
 from stentor.pipeline.journal import Fingerprint, remove_journal, write_json, write_jsonl
 from stentor.pipeline.runner import (
@@ -54,7 +54,6 @@ from stentor.pipeline.runner import (
     summarize,
 )
 from stentor.pipeline.worker import Worker
-from stentor.text.normalize import normalize
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
 """Most padded audio and most records that a worker takes at a time: what a kill can cost."""
@@ -83,7 +82,10 @@ def prepare_words(options: WordsOptions) -> None:
     (the manifest is written all the same)."""
     engine = _engine(options)
     digest = Fingerprint(_description)
-    cuts = RecordTable(digest.through(parse_source(options.data).cuts()))
+    source = parse_source(options.data)
+    cuts = RecordTable(digest.through(source.cuts()))
+    for note in source.notes():
+        print(note, file=sys.stderr, flush=True)
     settings = {"data": options.data, "engine": engine, "model": options.model, "max_wer": options.max_wer}
     settings |= {"lag": options.lag, "records": str(digest)}
     summary_path = options.to.with_suffix(".summary.json")
@@ -265,8 +267,7 @@ class WordsWorker(Worker):
         facts: dict[str, Any] = {} if aligned.cost is None else {"alignment_cost": round(aligned.cost, 4)}
         if self.max_wer is not None:
             hypothesis = aligned.hypothesis or ""
-            pair = [normalize(text, "whisper_basic", clip.language) for text in (clip.text, hypothesis)]
-            wer = rate(word_errors([(pair[0], pair[1])], clip.language))
+            wer = rate(text_errors(clip.text, hypothesis, clip.language))
             if wer > self.max_wer:
                 message = f"{cut.id}: WER {wer:.0%}: {_shortened(clip.text)} / heard: {_shortened(hypothesis)}"
                 return UnusableRecord(cut.id, "wer", message)

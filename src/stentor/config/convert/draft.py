@@ -5,9 +5,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from stentor.config.document import Mistake, Mistakes, Node, Place
@@ -238,6 +240,11 @@ class Conversion(ForeignConfig):
         return Converted(
             str(self.made("name")), text, tuple(dict.fromkeys(self.notes)), frozenset(self.known), tuple(self.commands)
         )
+
+
+def tables(name: str) -> dict[str, Any]:
+    """The tables of a converter: NAME.yaml beside it."""
+    return yaml.safe_load(resources.files(__package__).joinpath(f"{name}.yaml").read_text("utf-8"))  # type: ignore[no-any-return]
 
 
 def expanded(keys: str) -> list[str]:

@@ -5,40 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, read
+from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, read, tables
 from stentor.config.document import Mistake, Mistakes, Node
 from stentor.section.explain import guess
 
-_KEYS: dict[str, tuple[str, Any]] = {
-    "drop_cond_ratio": ("task.drop_cond_ratio", 0.1),
-    "prompt_ratio_range": ("task.prompt_ratio_range", [0.0, 0.3]),
-    "mask_ratio_range": ("task.mask_ratio_range", [0.0, 1.0]),
-    "language_ratio": ("task.language_ratio", 0.8),
-    "use_pinyin_ratio": ("task.use_pinyin_ratio", 0.3),
-    "instruct_ratio": ("task.instruct_ratio", 1.0),
-    "only_instruct_ratio": ("task.only_instruct_ratio", 0.5),
-    "audio_codebook_weights": ("losses.codes.weights", [8, 8, 6, 6, 4, 4, 2, 2]),
-    "learning_rate": ("optim.lr", 1e-4),
-    "weight_decay": ("optim.weight_decay", 0.01),
-    "max_grad_norm": ("train.clip", 1.0),
-    "steps": ("train.steps", 300_000),
-    "seed": ("train.seed", 42),
-    "batch_tokens": ("data.batch_tokens", 8192),
-    "gradient_accumulation_steps": ("train.accumulate", 1),
-    "num_workers": ("data.workers", 8),
-    "logging_steps": ("train.log_every", 100),
-    "eval_steps": ("train.eval_every", 1000),
-    "save_steps": ("train.save_every", 10_000),
-}
+_TABLES = tables("omnivoice")
+_KEYS: dict[str, tuple[str, Any]] = _TABLES["keys"]
 """Keys with one counterpart of the same meaning, and OmniVoice's defaults."""
 _UNSUPPORTED = {"what is computed in float32 is so in full": "allow_tf32"}
 """Keys that have no counterpart, by the reason."""
 _LORA = {"lora_r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
-_PADDED: dict[str, tuple[str, int]] = {
-    "min_sample_tokens": ("task.min_tokens", 50),
-    "max_sample_tokens": ("task.max_tokens", 2000),
-    "max_batch_size": ("data.max_items", 64),
-}
+_PADDED: dict[str, tuple[str, int]] = _TABLES["padded"]
 """Keys of the padded path alone, and OmniVoice's defaults."""
 _ATTENTION = {"flex_attention": "flex", "sdpa": "sdpa", "eager": "sdpa"}
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}

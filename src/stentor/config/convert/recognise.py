@@ -29,7 +29,7 @@ _VOXTRAL = {
 """Options of the Voxtral scripts, two of which are enough."""
 _TITLES = {"voxlm": "VoxLM", "omnivoice": "OmniVoice", "universal": "the universal training pipeline"}
 _TITLES |= {"voxtral": "the Voxtral scripts"}
-_SCRIPT = re.compile(r"^[^#\n]*\b(train|train_lora)\.py\b", re.MULTILINE)
+_SCRIPT = re.compile(r"^[^#\n]*\btrain(_lora|_asr|_st|_multitask)?\.py\b", re.MULTILINE)
 
 
 def refuse_foreign(path: Path) -> None:

@@ -80,15 +80,27 @@ def script_calls(text: str, place: Place, scripts: Iterable[str]) -> Iterator[Co
     """Yield the calls of the `scripts` in a shell script, with the variables that it sets filled in."""
     names = {script: script for script in scripts}
     modules = {script.removesuffix(".py"): script for script in names}
-    for words in _commands(text, place):
+    for words in _commands(text, place, names):
         before = ""
         for i, word in enumerate(words):
-            name = PurePosixPath(word.text.replace("\\", "/")).name
+            ends = word.text.endswith(")")
+            name = PurePosixPath(word.text.rstrip(")").replace("\\", "/")).name
             script = modules.get(name.rpartition(".")[2]) if before == "-m" else names.get(name)
             if script is not None:
-                yield Command(script, words[:i], words[i + 1 :], word.place)
+                yield Command(script, words[:i], [] if ends else _in_subshell(words[i + 1 :]), word.place)
                 break
             before = word.text
+
+
+def _in_subshell(words: Sequence[Word]) -> list[Word]:
+    """The words up to a closing bracket that none of them opens: the end of a subshell, `(...)` or `$(...)`."""
+    depth = 0
+    for i, word in enumerate(words):
+        for at, letter in enumerate(word.text):
+            depth += (letter == "(") - (letter == ")")
+            if depth < 0:
+                return [*words[:i], *([word._replace(text=word.text[:at])] if at else [])]
+    return [*words]
 
 
 def read_options(words: Sequence[Word], vocabulary: Vocabulary) -> Options:
@@ -132,30 +144,37 @@ def read_options(words: Sequence[Word], vocabulary: Vocabulary) -> Options:
     return result
 
 
-def _commands(text: str, place: Place) -> Iterator[list[Word]]:
-    """Yield the commands of a shell script as lists of words; continued lines are one command."""
+def _commands(text: str, place: Place, scripts: Iterable[str]) -> Iterator[list[Word]]:
+    """Yield the commands of a shell script as lists of words; continued lines are one command. Raises `Mistakes` for
+    quotation marks without a counterpart beside one of the `scripts` or a variable, not for those in other texts."""
     variables: dict[str, str] = {}
     words: list[Word] = []
+    broken: Place | None = None
     lines = text.splitlines()
     for number, line in enumerate(lines, place.line):
         line_place = Place(place.rank, number, place.source)
-        goes_on = re.search(r"(?:^|\s)[\\^`]\s*$", line)
-        parts = shlex.shlex(line[: goes_on.start()] if goes_on else line, posix=True, punctuation_chars=_SEPARATORS)
+        goes_on = re.search(r"(?:(?<!\\)\\|(?:^|(?<=\s))[\^`])\s*$", line)
+        line = line[: goes_on.start()] if goes_on else line
+        parts = shlex.shlex(line, posix=True, punctuation_chars=_SEPARATORS)
         parts.whitespace_split = True
         try:
             words += [Word(part, line_place) for part in parts]
         except ValueError:
-            raise Mistakes([Mistake(line_place, "a quotation mark has no counterpart on its line")]) from None
+            words += [Word(part, line_place) for part in line.split()]
+            broken = broken or line_place
         if goes_on and number - place.line + 1 < len(lines):
             continue
+        if broken and any(script in word.text for word in words for script in (*scripts, "=")):
+            raise Mistakes([Mistake(broken, "a quotation mark has no counterpart on its line")])
         for command in filter(None, _split(words)):
             command = [Word(_filled(word.text, variables), word.place) for word in command]
+            command[0] = Word(command[0].text.lstrip("("), command[0].place)
             for word in command if all("=" in w.text for w in command) or command[0].text == "export" else ():
                 name, equals, value = word.text.partition("=")
                 if equals and name.isidentifier():
                     variables[name] = value
             yield command
-        words = []
+        words, broken = [], None
 
 
 def _split(words: list[Word]) -> Iterator[list[Word]]:

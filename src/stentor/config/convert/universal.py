@@ -1,10 +1,11 @@
 """Configs of the universal training pipeline (TS-DIA): `model`, `global_config` with `datasets`, and `training`."""
 
 import math
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from stentor.config.convert.draft import Converted, read
+from stentor.config.convert.draft import Converted, read, tables
 from stentor.config.convert.universal_corpora import convert_sources
 from stentor.config.convert.universal_data import UniversalConversion, convert_data
 from stentor.config.document import Mistake, Node
@@ -12,66 +13,10 @@ from stentor.engine.checkpoint import step_of
 
 _THEIR_LAYERS = "{d_model,num_layers,num_heads,attention_type,d_ff,dropout}"
 _OUR_LAYERS = "{d_model,layers,heads,attention,d_ff,dropout}"
-_PARTS = "{global_config,encoder,decoder}"
-_SAME = {
-    "training.optimizer.{type,lr,weight_decay,betas,epsilon,momentum,amsgrad,nesterov}": (
-        "optim.{type,lr,weight_decay,betas,eps,momentum,amsgrad,nesterov}"
-    ),
-    "training.scheduler.{type,warmup_steps,num_cycles,step_size,gamma,patience}": (
-        "schedule.{type,warmup_steps,cycles,step_size,gamma,patience}"
-    ),
-    "training.{gradient_clipping,gradient_accumulation_steps}": "train.{clip,accumulate}",
-    "training.validation.interval": "train.eval_every",
-    "training.checkpoint.save_dir": "output",
-    "training.checkpoint.interval": "train.save_every",
-    "training.checkpoint.save_total_limit": "train.keep",
-    "training.logging.interval": "train.log_every",
-    "training.performance.compile_model": "train.compile",
-    "training.distributed.find_unused_parameters": "train.find_unused",
-    "training.fixed_projection": "model.fixed_projection",
-}
-"""Keys with one counterpart of the same meaning; see `expanded`."""
-_UNSUPPORTED = {
-    "it follows from the features, by `model.features.num_mel_bins` and `stack`": f"model.{_PARTS}.input_dim",
-    "tensors have no fixed batch size, and the device is `train.device`": f"model.{_PARTS}.{{device,batch_size}}",
-    "the labels of the task say how many outputs there are": f"model.{_PARTS}.num_classes",
-    "`redraw` counts optimizer steps for the whole model, by itself": f"model.{_PARTS}.auto_check_redraw",
-    "a decoder attends to the encoder where there is one": f"model.{_PARTS}.use_cross_attention",
-    "the peak is `optim.lr`, and the schedule ends with the run": "training.scheduler.{max_lr,decay_steps}",
-    "a plateau is one of the metric that ranks checkpoints, which knows its direction": "training.scheduler.mode",
-    "losses are sums that are divided by the targets of the whole step, over all batches and processes": (
-        "training.loss.reduction"
-    ),
-    "fp16 is scaled by itself where `train.precision` asks for it": "training.amp_loss_scale",
-    "checkpoints always have the whole state, and the same command again resumes": (
-        "training.checkpoint.{snapshot_optimizer,snapshot_scheduler,snapshot_features}"
-    ),
-    "processes are started by `stentor train RUN.yaml --processes N`, and kept in step": (
-        "training.distributed.{backend,world_size,local_rank,sync_gradient_barrier,gradient_as_bucket_view,static_graph}"
-    ),
-    "everything is logged each time": "training.logging.{log_metrics,log_model,log_gradients}",
-    "records are listed as a run begins, without a cache, and all of `data.train` are mixed": (
-        "global_config.{cache_dir,combine_training_sets}"
-    ),
-    "memory is pinned and workers are kept where it helps, and no record is dropped for the size of a batch": (
-        "training.performance.{pin_memory,persistent_workers,drop_last,batch_shim}"
-    ),
-    "see `task.windows` (diarize) and `task.beams` (transcribe)": (
-        "training.eval_knobs.{batch_size,beam_width,sliding_window,min_speaker_dim}"
-    ),
-    "settings are searched for by a loop around `stentor train RUN.yaml key=value`": "training.tuning",
-    "a step with a loss or gradient that is not finite is skipped: `train.max_skipped`": "training.safeguards",
-}
-"""Keys and sections without a counterpart, by the reason; see `expanded`."""
+_SAME, _UNSUPPORTED, _WHY = itemgetter("same", "unsupported", "why")(tables("universal"))
 _TASKS = {"encoder": "diarize", "encoder_decoder": "transcribe", "decoder": "language"}
 _LABEL_TYPES = ("training.eval_knobs.label_type", "global_config.data_loading.label_type", "global_config.label_type")
 _LABELS = {"binary": "binary", "speaker_id": "speaker", "custom": "speaker", "ego": "ego"}
-_WHY = {
-    "speech": "of two classes, cross entropy is binary cross entropy",
-    "speakers": "speakers have no order of their own: the best one is taken for each item",
-    "text": "text is learned by the cross entropy of its tokens",
-}
-"""Reason for another loss of a term than theirs."""
 _FOCAL = {"training.loss.focal_alpha": "alpha", "training.loss.focal_gamma": "gamma"}
 _EARLY_STOP = {"patience": "patience", "min_delta": "min_delta", "restore_best_weights": "restore_best"}
 _METRICS = {"loss": "loss", "accuracy": "accuracy", "f1": "macro_f1"}

@@ -1,8 +1,9 @@
 """Data of the universal pipeline: `global_config` with its features, and the sizes of batches."""
 
 import math
+from operator import itemgetter
 
-from stentor.config.convert.draft import Conversion
+from stentor.config.convert.draft import Conversion, tables
 from stentor.config.document import Node
 
 _SAME_FEATURES = (
@@ -11,35 +12,9 @@ _SAME_FEATURES = (
 )
 _FEATURES = {"feature_type": "type", _SAME_FEATURES: _SAME_FEATURES, "storage_path": "store"}
 """Features: theirs and ours. They stand in `global_config` or in its section `features`."""
-_FIXED = {
-    "features are Kaldi's, as lhotse makes them by default": (
-        "{round_to_power_of_two,energy_floor,raw_energy,use_fft_mag,num_filters,torchaudio_compatible_mel_scale,"
-        "norm_filters,use_log_fbank,use_power,htk_mode,htk_compat,blackman_coeff}"
-    ),
-    "vocal tracts are not warped": "{vtln_low,vtln_high}",
-    "`prepare features --jobs N` makes features ahead; where they lie says `model.features.store`": (
-        "{num_jobs,num_workers,torch_threads,storage_type,mix_eagerly,progress_bar,device,overwrite,batch_duration,"
-        "debug_mel,chunk_size}"
-    ),
-    "a separate loader of features has no effect there: `data.workers`": (
-        "dataloader.{num_workers,pin_memory,persistent_workers,prefetch_factor}"
-    ),
-}
-"""Features without a counterpart, by the reason."""
+_FIXED, _LOADING = itemgetter("features_fixed", "loading")(tables("universal"))
 _KALDI = {"use_log_fbank": True, "use_power": True, "htk_mode": False, "htk_compat": False}
 """Required values of features; other values are mistakes."""
-_LOADING = {
-    "features are computed on the fly, or read from `model.features.store`": (
-        "{strategy,input_strategy.num_workers,input_strategy.executor_type,input_strategy.use_batch_extract,"
-        "input_strategy.fault_tolerant,input_strategy.return_audio}"
-    ),
-    "batches are planned from lengths alone: `data.max_items`, `data.batch_tokens`, `data.buckets`": (
-        "{sampler,input_strategy}.{type,num_buckets,shuffle,drop_last,max_duration,max_cuts}"
-    ),
-    "workers are kept, and memory is pinned, where it helps": "dataloader.{pin_memory,persistent_workers}",
-    "labels are made while the model trains: `data.workers`": "num_workers",
-    "speakers are distinguished without enrolment": "{min,max}_enroll_len",
-}
 _TEXT = 256
 """Positions of a text, and frames a second times seconds of audio: what an item of a batch is counted as."""
 

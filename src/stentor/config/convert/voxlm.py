@@ -4,46 +4,18 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stentor.config.convert.draft import Conversion, Converted, node_of, read
+from stentor.config.convert.draft import Conversion, Converted, node_of, read, tables
 from stentor.config.document import Mistake, Node
 
-_UNSUPPORTED = {
-    "read from the models, or not needed": (
-        "{model.architecture_version,model.audio_encoder_dim,model.llm_dim,model.effective_frame_rate,"
-        "model.max_audio_frames,model.audio_start_token,model.audio_end_token,model.transcribe_token,"
-        "training.max_text_length,output.final_model_dir,device.gpu_ids}"
-    ),
-    "ramps around a word, in 80 ms frames; `losses.alignment.blur` has seconds": "model.alignment_interp_frames",
-    "all heads of the aligner take part": "model.alignment_heads",
-    "the aligner decodes all words together, without a filter": "model.median_filter_width",
-    "a word is as sure as its least probable token and its times": "model.confidence_aggregation",
-    "the callback `calibrate` fits the confidences on held-out words": "model.confidence_temperature",
-    "of VoxLM's first version": "model.{timestamp,confidence}_loss_weight",
-}
+_TABLES = tables("voxlm")
+_UNSUPPORTED: dict[str, str] = _TABLES["unsupported"]
 """Values without a counterpart, which stay as comments: the keys by the reason."""
 _LORA = {"model.lora_r": "rank", "model.lora_alpha": "alpha", "model.lora_dropout": "dropout"}
-_PHASE = {
-    "epochs": "train.epochs",
-    "gradient_accumulation": "train.accumulate",
-    "learning_rate": "optim.lr",
-    "weight_decay": "optim.weight_decay",
-    "warmup_steps": "schedule.warmup_steps",
-}
-_PLAIN = {
-    **{f"training.phase1.{theirs}": ours for theirs, ours in _PHASE.items()},
-    "training.compile_model": "train.compile",
-    "training.num_workers": "data.workers",
-    "training.max_audio_length": "data.max_seconds",
-    "device.type": "train.device",
-}
-_STAGE_2 = {
-    "model.alignment_num_layers": "model.aligner.layers",
-    "model.alignment_num_heads": "model.aligner.heads",
-    "model.alignment_dropout": "model.aligner.dropout",
-    "model.monotonicity_loss_weight": "losses.alignment.monotonicity",
-    **{f"training.phase2.{theirs}": ours for theirs, ours in _PHASE.items()},
-}
-"""Keys of phase 2 and their counterparts in the second stage."""
+_PLAIN, _STAGE_2 = (
+    {**{f"training.phase{i}.{theirs}": ours for theirs, ours in _TABLES["phase"].items()}, **_TABLES[more]}
+    for i, more in ((1, "plain"), (2, "stage_2"))
+)
+"""Keys of each phase and their counterparts in its stage."""
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 _PHI_3 = dict.fromkeys(_PROJECTIONS[:3], "qkv_proj") | dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj")
@@ -67,21 +39,7 @@ class Variant(NamedTuple):
     heads: int = 8
 
 
-_LARGE = "openai/whisper-large-v3"
-_VARIANTS = {
-    "voxlm-0.5b": Variant("openai/whisper-tiny", "Qwen/Qwen2-0.5B"),
-    "voxlm-2b": Variant("openai/whisper-small", "Qwen/Qwen2-1.5B"),
-    "voxlm-4b-multilingual": Variant(f"{_LARGE}-turbo", "Qwen/Qwen2.5-3B"),
-    "voxlm-9b-global": Variant(_LARGE, "Qwen/Qwen2.5-7B", 32, 64),
-    "voxlm-9b-india": Variant("ai4bharat/indicwhisper-large-v2", "Qwen/Qwen2.5-7B", 32, 64),
-    "voxlm-llama-8b": Variant(_LARGE, "meta-llama/Llama-3.1-8B-Instruct", 32, 64),
-    "voxlm-phi-4": Variant(_LARGE, "microsoft/phi-4", 32, 64),
-    "voxlm-gemma-9b": Variant(_LARGE, "google/gemma-2-9b-it", 32, 64),
-    "voxlm-edge": Variant("openai/whisper-tiny", "Qwen/Qwen2.5-0.5B", 8, 32, 4),
-    "qwen-stt-0.5b": Variant("openai/whisper-tiny", "Qwen/Qwen2-0.5B"),
-    "qwen-stt-2b": Variant("openai/whisper-small", "Qwen/Qwen2-1.5B"),
-    "qwen-stt-7b": Variant("openai/whisper-medium", "Qwen/Qwen2-7B"),
-}
+_VARIANTS = {name: Variant(**fields) for name, fields in _TABLES["variants"].items()}
 """VoxLM's `MODEL_CONFIGS`: what stands behind a name, as its `--model` has it."""
 
 

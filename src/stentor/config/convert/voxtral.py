@@ -1,17 +1,15 @@
-"""Command lines of the Voxtral fine-tuning scripts (train.py, train_lora.py): a shell script, or the command itself, or
-a YAML or JSON file with the same options."""
+"""Command lines of the Voxtral fine-tuning scripts (train.py, train_lora.py and others): a shell script, or the command
+itself, or a Python, YAML or JSON file with the settings."""
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
-from stentor.config.convert.draft import Conversion, Converted, ForeignConfig, read
+from stentor.config.convert.draft import Conversion, Converted, tables
 from stentor.config.convert.shell import Command, Options, Unknown, Vocabulary, Word, read_options, script_calls
+from stentor.config.convert.voxtral_files import file_options, script_options
 from stentor.config.convert.voxtral_publish import SCRIPTS, publish_line, published
 from stentor.config.document import Mistake, Mistakes, Node, Place, read_text
 from stentor.errors import ConfigError
@@ -23,7 +21,7 @@ def _reversed(lists: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 _SCRIPTS = ("train.py", "train_lora.py")
-_FLAGS = yaml.safe_load(resources.files(__package__).joinpath("voxtral.yaml").read_text("utf-8"))
+_FLAGS = tables("voxtral")
 """The options: keys of a run file, or why there is none."""
 _LEFT_OUT: dict[str, list[str]] = {
     reason: keys.split() for kind in ("not_needed", "not_possible") for reason, keys in _FLAGS[kind].items()
@@ -35,6 +33,9 @@ OPTIONS = Vocabulary(
     frozenset(_FLAGS["lists"].split()),
     _reversed(_FLAGS["same"]),
 )
+_SETTINGS: dict[str, str] = _FLAGS["settings"]
+_READERS = dict.fromkeys((".yaml", ".yml", ".json"), (file_options, _FLAGS["files"]))
+_READERS[".py"] = (script_options, _FLAGS["calls"])
 _LAUNCHER = Vocabulary(frozenset(_FLAGS["launcher"]), same=_reversed(_FLAGS["launcher"]))
 _SCHEDULES, _OPTIMIZERS = _reversed(_FLAGS["schedules"]), _reversed(_FLAGS["optimizers"])
 _STRATEGIES = {name: name for name in ("no", "steps", "epoch", "best")}
@@ -53,40 +54,47 @@ def convert(script: Path | str) -> Converted:
     commands of Stentor for the others of the scripts. Options that are not understood are listed in the run file and in
     `notes`. Raises `ConfigError` where there is no such command, and `Mistakes` for values that cannot be used."""
     place = Place(0, 1, str(script) if isinstance(script, Path) else "the command line")
-    if isinstance(script, Path) and script.suffix in (".yaml", ".yml", ".json"):
-        options = _options_of(read(script))
-        lora = any(key.startswith("lora-") for key in options.values) and "use-lora" not in options.values
-        return _converted(Command(_SCRIPTS[lora], [], [], place), options, [])
+    if isinstance(script, Path) and script.suffix in _READERS:
+        named = script.name in _SETTINGS
+        return _of_file(_settings(Command(script.name, [], [], place), script) if named else script, place)
     text = read_text(script) if isinstance(script, Path) else script
-    calls = list(script_calls(text, place, (*_SCRIPTS, *SCRIPTS)))
-    trainings = [call for call in calls if call.script in _SCRIPTS]
+    calls = list(script_calls(text, place, (*_SCRIPTS, *_SETTINGS, *SCRIPTS)))
+    trainings = [call for call in calls if call.script not in SCRIPTS]
     if not calls:
         raise ConfigError(
-            f"There is no command with {', '.join((*_SCRIPTS, *SCRIPTS))} to convert: give a shell script that holds "
-            "one, or the command itself in quotes."
+            f"There is no command with {', '.join((*_SCRIPTS, *SCRIPTS, *_SETTINGS))} to convert: give a shell script "
+            "that holds one, the command itself in quotes, or a Python, YAML or JSON file with its settings."
         )
     if len(trainings) > 1:
         again = "another training command; leave one in the file"
         raise Mistakes([Mistake(call.place, again) for call in trainings[1:]])
     others = [call for call in calls if call.script in SCRIPTS]
-    if trainings:
-        return _converted(trainings[0], read_options(trainings[0].words, OPTIONS), others)
+    for call in trainings:
+        if call.script in _SETTINGS:
+            return _of_file(_settings(call, script), place, others, call.launcher)
+        return _converted(call, read_options(call.words, OPTIONS), others)
     commands, notes = published(others, "RUN")
     return Converted("", "", tuple(notes), commands=tuple(commands))
 
 
-def _options_of(root: Node) -> Options:
-    """The options in a file, by the last parts of its keys."""
-    result = Options({}, [], [])
-    for key, node in ForeignConfig(root, null_is_default=True).values.items():
-        option = Unknown(key.rpartition(".")[2])
-        bare = OPTIONS.same.get(option.bare, option.bare)
-        if bare in OPTIONS.known:
-            result.values[bare] = Node("(not shown)", node.place) if bare.endswith("token") else node
-        else:
-            values = node.plain() if isinstance(node.value, list) else [node.plain()]
-            result.others.append(Unknown(option.name, tuple(map(str, values))))
-    return result
+def _settings(call: Command, script: Path | str) -> Path:
+    """The file that a script takes its settings from. Raises `ConfigError` where it is not here."""
+    name = next((w.text for w in call.words if not w.text.startswith("-")), _SETTINGS[call.script])
+    folder = script.parent if isinstance(script, Path) else Path()
+    for place in (Path(), folder, folder / "..", folder / "../.."):
+        if (place / name).is_file():
+            return place / name
+    raise ConfigError(
+        f"{call.script} trains with the settings in {name}, which is not here: run this in the folder of the scripts, "
+        "or convert that file, `stentor config convert voxtral FILE`."
+    )
+
+
+def _of_file(path: Path, place: Place, others: Sequence[Command] = (), launcher: Sequence[Word] = ()) -> Converted:
+    read, table = _READERS[path.suffix]
+    options = read(path, OPTIONS, table)
+    lora = any(key.startswith("lora-") for key in options.values) and "use-lora" not in options.values
+    return _converted(Command(_SCRIPTS[lora], [*launcher], [], place), options, others)
 
 
 def _converted(command: Command, options: Options, others: Sequence[Command]) -> Converted:
@@ -100,6 +108,9 @@ def _converted(command: Command, options: Options, others: Sequence[Command]) ->
         "the run file says what the scripts do otherwise."
     )
     folder = job.take("output-dir") or Node("./voxtral-finetuned", command.place)
+    if (name := job.take("exp-name")) is not None:
+        parent = job.take("exp-dir")
+        folder = Node(f"{parent.value if parent else '.'}/{name.value}", name.place)
     path = PurePosixPath(str(folder.value).replace("\\", "/"))
     job.put("name", path.name or "voxtral-finetuned", folder)
     job.put("output", str(path.parent), folder)
@@ -132,36 +143,55 @@ def _model(job: Conversion, script: str) -> bool:
     if lora:
         job.put("model.lora", {"rank": 8, "alpha": 32, "dropout": 0.0})
         job.move_each({"lora-r": "rank", "lora-alpha": "alpha", "lora-dropout": "dropout"}, "model.lora.")
-        targets = [f"language_model.*.{x}_proj" for x in "qkvo"]
+        named = job.take("lora-target-modules")
+        layers = named.plain() if named else ["q_proj", "k_proj", "v_proj", "o_proj"]
         # The tower calls its fourth layer out_proj, so theirs has adapters on three.
-        job.put("model.lora.targets", targets + ([] if frozen else [f"audio_tower.*.{x}_proj" for x in "qkv"]))
+        tower = [] if frozen else [x for x in layers if x in ("q_proj", "k_proj", "v_proj")]
+        targets = [f"language_model.*.{x}" for x in layers] + [f"audio_tower.*.{x}" for x in tower]
+        job.put("model.lora.targets", targets, named)
         job.put("model.dtype", "bfloat16")
     values = [(f"--lora-{key}", job.take(f"lora-{key}")) for key in ("r", "alpha", "dropout")]
     job.comment_out("LoRA is off (no --use-lora); its values:", values)
     job.put("model.freeze", ["audio_tower.*"] if frozen else None)
+    four, eight = job.take_flag("load-in-4bit"), job.take_flag("load-in-8bit")
+    job.put("model.quantize", "4bit" if four else "8bit" if eight else None)
     return lora
 
 
 def _data(job: Conversion) -> None:
     """Both sets from the front of the same records, one after the other."""
-    train, count = job.take("train-count") or 100, job.take("eval-count") or Node(50, job.place)
-    file, name, config = (job.take(f"dataset-{k}") for k in ("jsonl", "name", "config"))
+    train, count = job.take("train-count") or Node(100, job.place), job.take("eval-count") or Node(50, job.place)
+    file, name, config, split = (job.take(f"dataset-{k}") for k in ("jsonl", "name", "config", "split"))
+    scored, tested, audio = (job.take(k) for k in ("eval-jsonl", "test-jsonl", "audio-folder"))
+    known = _FLAGS["data_sets"].get(name.value) if name is not None else None
+    both: dict[str, Any] = {}
+    limit, rest = ({}, {}) if scored or known or train.value is None else ({"limit": train}, {"skip": train})
     if file is not None:
-        source: dict[str, Any] = {"type": "jsonl", "path": file, "audio_folder": "."}
+        both |= {"type": "jsonl", "path": file, "audio_folder": audio or (None if scored else ".")}
+        both["columns"] = {"text": "text_norm"} if job.take_flag("normalize") else None
         values = [("--dataset-name", name), ("--dataset-config", config)]
         job.comment_out("--dataset-jsonl comes before these:", values)
-        job.notes.append(
-            f"relative `audio_path`s in {file.value} start from the working directory, as in the scripts "
-            "(`audio_folder: .`)."
-        )
-    else:
-        source = {"type": "hub", "name": name or "hf-audio/esb-datasets-test-only-sorted"}
-        source |= {"config": config or "voxpopuli", "split": "test"}
-        job.notes.append("the scripts train and score on the test split of the data set: see `split` in the run file.")
+        if both["audio_folder"] == ".":
+            job.notes.append(
+                f"relative `audio_path`s in {file.value} start from the working directory, as in the scripts "
+                "(`audio_folder: .`)."
+            )
+    elif known is None:
+        both |= {"type": "hub", "name": name or "hf-audio/esb-datasets-test-only-sorted"}
+        both |= {"config": config or (None if name and split else "voxpopuli"), "split": split or "test"}
+        if split is None or split.value == "test":
+            job.notes.append(
+                "the scripts train and score on the test split of the data set: see `split` in the run file."
+            )
+    both["language"] = job.take("language")
+    source, scoring = ({"type": "hub", **known[k], **both} if known else both for k in ("train", "eval"))
     strategy = job.values.get("eval-strategy")
-    job.put("data.train.0", source | {"limit": train})
+    job.put_each("data.train.0", source | limit)
     if count.value and (strategy is None or strategy.value != "no"):
-        job.put("data.eval.dev", source | {"skip": train, "limit": count})
+        more = {"path": scored} if scored else {} if known else rest | {"limit": count}
+        job.put_each("data.eval.dev", scoring | more)
+    if tested is not None:
+        job.put_each("data.test.test", both | {"path": tested})
     job.put_batch("batch-size", 2, _POSITIONS)
     job.put("data.max_seconds", 60.0)
 

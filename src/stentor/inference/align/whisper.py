@@ -21,7 +21,11 @@ from stentor.errors import ConfigError
 from stentor.inference.align.base import Aligned, Clip, Word
 from stentor.inference.align.long_audio import by_windows
 from stentor.inference.vad import Window
-from stentor.text.languages import known_code
+from stentor.models.base import Bundle
+from stentor.models.pretrained.load import load_pretrained
+from stentor.models.pretrained.weights import ADAPTER_FILE, fold, read_section, read_weights
+from stentor.models.seq2seq.config import Seq2Seq
+from stentor.text.languages import among
 
 FILTER = 7
 """Frames (of 20 ms) of the median filter."""
@@ -46,11 +50,18 @@ class WhisperAligner:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
+
+        def read(name: str | Path, at: dict[str, Any]) -> Any:  # only the eager kernel gives attention weights
+            how: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager", "use_safetensors": True}
+            return WhisperForConditionalGeneration.from_pretrained(name, trust_remote_code=False, **how, **at)
+
         try:
-            # Only the eager kernel gives attention weights.
-            model: Any = WhisperForConditionalGeneration.from_pretrained(
-                folder, trust_remote_code=False, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
-            )
+            if (folder / ADAPTER_FILE).is_file():
+                family, _ = read_section(Seq2Seq, folder)
+                model = load_pretrained(family, f"{folder}: model", read)
+                fold(Bundle(model, None, family), read_weights(folder)[1], folder)
+            else:
+                model = read(folder, {})
             self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(f"{folder} is not a Whisper model that transformers can load: {error}") from error
@@ -79,12 +90,11 @@ class WhisperAligner:
         may lack them."""
         known = self.tokenizer.get_vocab()
         ids = [known["<|startoftranscript|>"]]
-        code, names = known_code(language or "en"), ["en"]
+        names = ["en"]
         if self.multilingual:
             names = sorted(token[2:-2] for token in known if re.fullmatch(r"<\|[a-z]{2,3}\|>", token))
-        token = next((name for name in names if known_code(name) == code), None)
-        if token is None:
-            raise ConfigError(f"This Whisper model does not know the language {code!r}; known: {', '.join(names)}.")
+        if (token := among(language or "en", tuple(names))) is None:
+            raise ConfigError(f"This Whisper model does not know the language {language!r}; known: {', '.join(names)}.")
         if self.multilingual:
             ids += [known[f"<|{token}|>"], known["<|transcribe|>"]]
         return [*ids, known["<|notimestamps|>"]]

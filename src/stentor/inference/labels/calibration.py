@@ -14,9 +14,8 @@ import numpy as np
 
 from stentor.metrics.calibration import EDGE, fit
 from stentor.metrics.score import units_of
-from stentor.metrics.wer import REFERENCE, word_errors
+from stentor.metrics.wer import REFERENCE, text_errors
 from stentor.metrics.word_match import match
-from stentor.text.normalize import normalize
 from stentor.text.written_words import written_words
 
 if TYPE_CHECKING:
@@ -55,9 +54,7 @@ def record_signs(measures: Mapping[str, Any]) -> tuple[float, float]:
 def outcome(record: Labelled) -> Outcome:
     """Count the errors of the label of a record."""
     measures = record.segment.measures
-    language = measures.get("language")
-    texts = [normalize(text, "whisper_basic", language) for text in (record.text, measures["text"])]
-    (counts,) = word_errors([(texts[0], texts[1])], language)
+    (counts,) = text_errors(record.text, measures["text"], measures.get("language"))
     return Outcome(record_signs(measures), int(counts[:REFERENCE].sum()), int(counts[REFERENCE]), record.speaker)
 
 

@@ -25,7 +25,7 @@ CLOSINGS = (
     "vielen dank",
     "danke fürs zuschauen",
     "bis zum nächsten mal",
-    "merci d avoir regardé cette vidéo",
+    "merci d'avoir regardé cette vidéo",
     "gracias por ver el video",
     "gracias",
     "grazie a tutti",
@@ -108,7 +108,7 @@ class HallucinationsStage(Stage):
         closings = {normalize(phrase) for phrase in (*CLOSINGS, *self.phrases)}
         for segment in segments:
             text, language = segment.measures.get("text", ""), segment.measures.get("language")
-            plain = normalize(text, "whisper_basic", language)
+            plain = normalize(text, language=language)
             measured = segment.measured(
                 repeats=repeats(words(plain, language)),
                 compression_ratio=round(compression_ratio(text), 2),

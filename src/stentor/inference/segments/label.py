@@ -137,7 +137,7 @@ class LabelStage(BatchedStage):
         from stentor.text.normalize import normalize
 
         words_of_text = [
-            HypothesisWord(word, normalize(word, "whisper_basic", language), self._confidence(number, signs))
+            HypothesisWord(word, normalize(word, language=language), self._confidence(number, signs))
             for word, *signs in words
         ]
         return [word for word in words_of_text if word.key]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from stentor.errors import ConfigError, require
 from stentor.inference.segments.base import Limit, Reject, Segment, Stage, loaded
-from stentor.text.languages import LanguageName, known_code
+from stentor.text.languages import LanguageName, among
 
 if TYPE_CHECKING:
     from stentor.inference.recording import Recording
@@ -57,9 +57,9 @@ class LanguageStage(Stage):
         for segment in self._heard(recording, segments) if heard else map(_read, segments):
             code = segment.measures["language" if heard else "text_language"]
             before = segment.measures.get("language")
-            if self.languages is not None and known_code(code) not in map(known_code, self.languages):
+            if self.languages is not None and among(code, tuple(self.languages)) is None:
                 yield segment.drop("other_language", code, self.languages)
-            elif self.agree and before is not None and code != before:
+            elif self.agree and before is not None and among(code, (before,)) is None:
                 yield segment.drop("disagreement", code, before)
             else:
                 yield self.check(segment) if heard else segment

@@ -113,8 +113,6 @@ class AgreementStage(TranscribingStage):
 def difference(reference: str, text: str, language: str | None = None) -> float:
     """Return the word error rate between two texts, without case and punctuation; the character error rate for
     languages without spaces."""
-    from stentor.metrics.wer import rate, word_errors
-    from stentor.text.normalize import normalize
+    from stentor.metrics.wer import rate, text_errors
 
-    pair = normalize(reference, "whisper_basic", language), normalize(text, "whisper_basic", language)
-    return rate(word_errors([pair], language))
+    return rate(text_errors(reference, text, language))

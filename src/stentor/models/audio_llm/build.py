@@ -29,6 +29,7 @@ from stentor.models.pretrained.weights import (
     tied_copies,
     write_json,
 )
+from stentor.section.full_paths import full_path_of
 from stentor.version import __version__
 
 log = logging.getLogger("stentor")
@@ -71,7 +72,7 @@ class TransformersBuilder(PretrainedBuilder):
             _check_fit(model, weights, folder)
             model.load_state_dict(weights, strict=False)  # tied copies come along
             bundle.origin.from_base = set()
-        elif before["from"] != family.source:
+        elif full_path_of(before["from"] or "") != full_path_of(family.source or ""):
             raise ConfigError(
                 f"model.init: {folder} holds adapters for {before['from']}, but `model.from` is {family.source}: they "
                 "must be the same."

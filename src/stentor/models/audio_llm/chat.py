@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.processor import AudioLLMProcessor, PromptParts
 from stentor.models.pretrained.kind import ProcessorFiles
+from stentor.models.text.control_tokens import as_text, template_ids, text_ids
 
 
 class ChatProcessor(AudioLLMProcessor):
@@ -35,15 +36,16 @@ class ChatProcessor(AudioLLMProcessor):
             raise ConfigError(f"The processor of {name} has no chat template: give {cls.tokenizer_holds}.")
         return processor
 
+    @property
+    def tokenizer(self) -> Any:  # type: ignore[override]
+        return self.hf.tokenizer
+
     def ids(self, text: str) -> list[int]:
-        # Special tokens in a transcript are letters like any other.
-        ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
-        return ids
+        return text_ids(self.hf.tokenizer, text)
 
     def _all_ids(self, text: str) -> list[int]:
-        """Tokens of a text, special ones included."""
-        ids: list[int] = self.hf.tokenizer(text, add_special_tokens=False).input_ids
-        return ids
+        """Tokens of a prompt, special ones included."""
+        return template_ids(self.hf.tokenizer, text)
 
     def _prompt_parts(self, language: str | None, context: str | None, translate: bool) -> PromptParts:
         return self.split(self.request(language, context, translate))
@@ -57,7 +59,7 @@ class ChatProcessor(AudioLLMProcessor):
         """The prompt as text, with one placeholder for the audio."""
         import numpy as np
 
-        context = (context or "").replace(self.hf.audio_token, "") or None
+        context = as_text(self.hf.tokenizer, context) if context else None
         if (turns := self.conversation(language, context, translate)) is not None:
             options = {"tokenize": False, "add_generation_prompt": True}
             return str(self.hf.tokenizer.apply_chat_template(turns, chat_template=self.hf.chat_template, **options))

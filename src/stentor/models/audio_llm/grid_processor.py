@@ -61,12 +61,9 @@ class GridProcessor(DelayedProcessor, AudioLLMProcessor):
 
     # Targets
 
-    def drop_reason(self, cut: Cut, training: bool) -> tuple[str, str] | None:
-        return self.no_times(cut) if training else None
-
     def learnt(self, example: Example) -> list[int]:
         return self.place(example)[0]
 
-    def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
-        # Without tokens there is nothing to learn: a batch for generation, or a clip in which nothing is said.
-        return self.misplaced(example) if tokens else None
+    def refusal(self, example: Example, labels: bool) -> tuple[str, str] | None:
+        # Without a text there is nothing to learn: a clip in which nothing is said.
+        return self.misplaced(example) if labels and example.text else None

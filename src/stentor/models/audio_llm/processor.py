@@ -7,19 +7,18 @@ import bisect
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stentor.data.batch import Batch, Example
+from stentor.data.batch import Batch, Example, num_samples
 from stentor.data.cut import Cut, field_of, language_of, text_of
 from stentor.errors import ConfigError, DataError
 from stentor.models.audio_llm.config import NAMES, Names
-from stentor.models.collate import Contents, num_samples, usable_batch
+from stentor.models.collate import Contents, usable_batch
 from stentor.models.contracts import Processor
 from stentor.models.pretrained.kind import Kinds, TransformersKind
-from stentor.text.languages import known_code, spellings
+from stentor.text.languages import among, known_code
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,6 +88,7 @@ class AudioLLMProcessor(TransformersKind, Processor):
         self.max_text_tokens, self.token_rate = family.max_text_tokens, family.token_rate
         if self.stream is not None and not self.takes_delay:
             raise ConfigError("model.stream: this model has no delay: it writes after the end of the audio.")
+        self.seconds_limit = f"with `model.max_text_tokens: {self.max_text_tokens}` the model reads at most {{:g}} s"
         self._prompts: dict[tuple[str | None, bool], PromptParts] = {}
         self._warned = False
         self.setup(config)
@@ -226,10 +226,6 @@ class AudioLLMProcessor(TransformersKind, Processor):
         """Most tokens that generation may write for so much audio."""
         return min(int(seconds * self.token_rate) + 16, self.max_text_tokens) + self.naming
 
-    def drop_reason(self, cut: Cut, training: bool) -> tuple[str, str] | None:
-        """See `Family.drop_reason`."""
-        return self._unknown(language_of(cut), cut.id)
-
     def _unknown(self, language: str | None, name: str) -> tuple[str, str] | None:
         """(reason, sentence) where the prompt cannot name the language of the item of this name."""
         try:
@@ -240,24 +236,21 @@ class AudioLLMProcessor(TransformersKind, Processor):
 
     # Batches
 
-    def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
-        """(reason, sentence) for an example, with so many tokens of text, that cannot be used."""
-        seconds = num_samples(example) / self.sample_rate
-        if unknown := self._unknown(example.language, example.id):
-            return unknown
-        if seconds > self.max_seconds:
-            return "too_long", f"{example.id}: {seconds:.1f} s; the model reads {self.max_seconds:g} s."
+    def refusal(self, example: Example, labels: bool) -> tuple[str, str] | None:
+        if reason := self._unknown(example.language, example.id) or super().refusal(example, labels):
+            return reason
+        tokens = len(self.text_ids(example)) if labels else 0
         if tokens > self.max_text_tokens:
             return "text_too_long", (
-                f"{example.id}: the transcript has {tokens} tokens; `model.max_text_tokens` is {self.max_text_tokens}."
+                f"{example.id}: the transcript has {tokens} tokens; `model.max_text_tokens` is {self.max_text_tokens}: "
+                "raise it, or cut the record into shorter ones."
             )
         return None
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """A batch for training (`labels`, right padding) or for generation (left padding).
 
-        Clips and transcripts that are too long and unknown languages are left out and listed in `Batch.dropped`; in a
-        batch for generation they raise DataError. Inputs, with B items and N audio positions, besides `audio_inputs`:
+        Inputs, with B items and N audio positions, besides `audio_inputs`:
 
         * `input_ids` [B, L]; `audio_index` [N], positions in the flattened `input_ids`;
         * training: `label_index` [T], positions in the flattened sequence that predict `targets` [T];
@@ -269,14 +262,11 @@ class AudioLLMProcessor(TransformersKind, Processor):
             raise ConfigError(
                 f"A {self.model_types[0]} model transcribes and does not translate: leave out `translate`."
             )
-        texts = [self.text_ids(e) if labels else [] for e in examples]
-        reasons = [self._drop_reason(e, len(text)) for e, text in zip(examples, texts)]
-        return usable_batch(examples, reasons, labels, self.sample_rate, partial(self._contents, examples, labels))
+        return usable_batch(self, examples, labels, self._contents)
 
-    def _contents(self, examples: Sequence[Example], labels: bool, usable: list[int]) -> Contents:
+    def _contents(self, examples: Sequence[Example], labels: bool) -> Contents:
         import torch
 
-        examples = [examples[i] for i in usable]
         prompts = [self.prompt_of(e, labels) for e in examples]
         answers = [self.learnt(e) if labels else [] for e in examples]
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers)]
@@ -307,8 +297,8 @@ class AudioLLMProcessor(TransformersKind, Processor):
 
     def name_of(self, language: str | None) -> str | None:
         """The name of `language_names` for a language, None for none. Raises DataError for one that has none."""
-        known = {name.lower(): name for name in self.language_names.values()} | dict(self.language_names)
-        name = next((known[word] for word in spellings(language) if word in known), None)
+        known = {name: name for name in self.language_names.values()} | dict(self.language_names)
+        name = known.get(among(language, tuple(known)) or "")
         if name is None and (language or "").strip():
             there = ", ".join(sorted(set(map(known_code, self.language_names))))
             raise DataError(f"This model knows no {language!r}, but {there}. Leave the language out to detect it.")

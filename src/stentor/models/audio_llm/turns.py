@@ -5,11 +5,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from stentor.data.batch import Example
+from stentor.data.batch import Example, num_samples
 from stentor.data.cut import Cut
 from stentor.data.turns import turn_shares
 from stentor.models.audio_llm.chat import ChatProcessor
-from stentor.models.collate import num_samples
 
 MOST_ANSWER = 32768
 """Tokens of the longest answer."""
@@ -32,7 +31,7 @@ class TurnsProcessor(ChatProcessor):
         """The turns that can be read in an answer, and whether all of it could be read; see
         `stentor.tasks.who_said_what`."""
 
-    def written(self, text: str) -> str:
+    def words_in(self, text: str) -> str:
         """The words that a part of an answer stands for."""
         return text
 
@@ -52,7 +51,7 @@ class TurnsProcessor(ChatProcessor):
 
     def decode(self, ids: Sequence[int]) -> str:
         text = self.answer_text(ids)
-        return " ".join(self.written(text[slice(*turn["span"])]).strip() for turn in self.parse(text)[0])
+        return " ".join(self.words_in(text[slice(*turn["span"])]).strip() for turn in self.parse(text)[0])
 
     def max_new_tokens(self, seconds: float) -> int:
         """Twice as many as for the text alone: the rest of a turn may take as much as its words."""

@@ -34,8 +34,8 @@ class CTCBundle(Bundle):
         return {n: m for n, m in recogniser.named_children() if any(True for _ in m.parameters())}
 
 
-def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], where: str) -> Bundle:
-    """Model and processor, without freezing and LoRA."""
+def assemble(family: CTCFamily, alphabet: str | None, make: Callable[[], Any], where: str) -> Bundle:
+    """Model and processor, without freezing and LoRA. `make`: returns the tokenizer of a new head."""
     from transformers import AutoModelForCTC
 
     config = part_config(family, where)
@@ -51,7 +51,7 @@ def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], 
     fresh = not has_tokenizer or (family.adapter is not None and family.adapter.new)
     if has_tokenizer and not has_head:
         raise ConfigError(f"{where}: {family.source} has no CTC head: set `model.alphabet: transcripts`.")
-    tokenizer = from_transcripts(texts()) if fresh else _tokenizer(family, where)
+    tokenizer = make() if fresh else _tokenizer(family, where)
     inner = config.encoder_config if config.model_type == "parakeet_ctc" else config
     before = quiet(inner)
     if fresh:
@@ -72,7 +72,7 @@ def assemble(family: CTCFamily, alphabet: str | None, texts: Callable[[], Any], 
     adjust(encoder_of(recogniser), pretrained=True, streaming=family.streaming)
     model = CTCModel(recogniser, shape)
     model.before = before
-    processor = CTCProcessor(shape, extractor, tokenizer, model.blank)
+    processor = CTCProcessor(shape, extractor, tokenizer, model.blank, family.accents)
     processor.streaming = family.streaming
     return CTCBundle(model, processor, family)
 
@@ -181,13 +181,19 @@ class CTCBuilder(RecogniserBuilder):
                 "A model of type ctc is trained with one loss term named `ctc`, not "
                 f"{', '.join(requirements.terms) or 'none'}: write `losses: {{ctc: ctc}}`."
             )
-        texts = requirements.texts or (lambda: ())
+        texts, made = requirements.texts or (lambda: ()), requirements.made
+
+        def make() -> Any:
+            if made is None:
+                return from_transcripts(texts(), family.accents)
+            return _tokenizer(CTCFamily(source=str(made)), "model")
+
         if family.init is not None:  # an export: its alphabet and its adapter are its own
             own = {"source": family.init, "config": None, "revision": None, "adapter": None}
             export_folder(family.init)
-            bundle = assemble(family.model_copy(update=own), "own", texts, "model.init")
+            bundle = assemble(family.model_copy(update=own), "own", make, "model.init")
         else:
-            bundle = assemble(family, family.alphabet, texts, "model")
+            bundle = assemble(family, family.alphabet, make, "model")
         bundle.family = family
         if family.adapter is not None and family.adapter.only:
             for name, parameter in bundle.model.recogniser.named_parameters():

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stentor.data.cut import Cut
 from stentor.models.encoders.streaming.chunks import Streaming
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import BuiltFamily, TransformersConfig, check_origin
+from stentor.models.text.spelling import Accents
 from stentor.section import ConfigConflict, Section
 
 
@@ -54,6 +54,11 @@ class CTCFamily(BuiltFamily):
     alphabet: Literal["own", "transcripts"] | None = None
     """Output alphabet. `own`: the model's own tokenizer. `transcripts`: the characters of the training transcripts,
     with a new head. Null: `own` where the pretrained model has a CTC head, else `transcripts`."""
+    accents: Accents | None = None
+    """Letters with accents that the alphabet lacks. `keep`: they are letters of their own, and records with them are
+    refused. `strip`: they are written without accents (ö as o), and the run reports which; an alphabet made from
+    `transcripts` has no accents then. Null: `keep` for subwords and while an alphabet is made, `strip` for characters
+    that an alphabet lacks."""
     adapter: LanguageAdapter | None = None
     """Language adapter, for MMS only. Null: the model unchanged."""
     lora: CTCLora | None = None
@@ -97,14 +102,3 @@ class CTCFamily(BuiltFamily):
     def can_load(cls, config: dict[str, Any]) -> bool:
         """Any model folder whose architecture is a `...ForCTC`: exports are plain transformers folders."""
         return any(str(name).endswith("ForCTC") for name in config.get("architectures") or [])
-
-    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        """Besides letters that no class stands for, texts that need more frames than the clip has."""
-        from stentor.data.cut import text_of
-
-        if not training:
-            return None
-        refused: tuple[str, str] | None = processor.untrainable(
-            cut.id, text_of(cut) or "", round(cut.duration * processor.sample_rate)
-        )
-        return refused

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stentor.data.batch import Example
-from stentor.data.cut import Cut, language_of, text_of, words_of
+from stentor.data.batch import Example, num_samples
 from stentor.errors import ConfigError
-from stentor.models.collate import num_samples
 from stentor.models.decoding.frame_grid import FrameGrid, timed_pieces
 
 TINY = 1e-3  # seconds
@@ -72,12 +70,6 @@ class DelayedProcessor:
         words = [(self.piece_ids(piece), start, end) for piece, start, end in pieces]
         return self.grid.place(words, self.max_new_tokens(num_samples(example) / self.sample_rate))
 
-    def no_times(self, cut: Cut) -> tuple[str, str] | None:
-        """(reason, sentence) for a record in training without word times."""
-        if timed_pieces(text_of(cut) or "", words_of(cut), language_of(cut)):
-            return None
-        return "no_word_times", NO_WORD_TIMES.format(cut.id)
-
     def misplaced(self, example: Example) -> tuple[str, str] | None:
         """(reason, sentence) for an example whose text does not fit on the grid."""
         if not timed_pieces(example.text or "", example.extra.get("times", []), example.language):
@@ -85,6 +77,6 @@ class DelayedProcessor:
         if late := self.place(example)[1]:
             return "text_too_long", (
                 f"{example.id}: {late} tokens of its text find no frame before the end of its audio and of the silence "
-                "behind it."
+                "behind it (the model writes a token a frame): do text and audio belong together?"
             )
         return None

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from stentor.audio.features import WhisperMel
-from stentor.data.batch import Batch, Example
-from stentor.models.collate import SHORTEST, audio_batch, encoder_inputs, mask_features, num_samples, pad_shortest
+from stentor.data.batch import Example, num_samples
+from stentor.data.cut import Cut
+from stentor.models.collate import SHORTEST, audio_batch, encoder_inputs, mask_features, pad_shortest
 from stentor.models.contracts import Processor
 from stentor.models.encoders.geometry import HOP, SAMPLE_RATE, Geometry
 from stentor.models.encoders.streaming.chunks import KnownChunks, Streaming, drawn_chunks
+from stentor.models.text.control_tokens import text_ids
 from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames
 
 
@@ -20,6 +22,7 @@ class EncoderInputs(Processor):
     """Base of the processors of models with one of the encoders of `Geometry` and a tokenizer."""
 
     sample_rate = SAMPLE_RATE
+    seconds_limit = "the encoder reads at most {:g} s"
     streaming: Streaming | KnownChunks | None = None
     """Chunks of training clips and streams; an export keeps them in its config, not in the processor's file."""
 
@@ -34,14 +37,7 @@ class EncoderInputs(Processor):
 
     def ids(self, text: str) -> list[int]:
         """The tokens of a text."""
-        from transformers import PreTrainedTokenizerFast
-
-        if not text:
-            return []
-        # What transformers does around it takes as long again, and a plan comes past every text.
-        if isinstance(self.tokenizer, PreTrainedTokenizerFast):
-            return self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
+        return text_ids(self.tokenizer, text)
 
     def unknown_letters(self, text: str) -> str:
         """Up to ten letters of a text that the tokenizer has only its unknown token for; empty where all can be
@@ -60,6 +56,10 @@ class EncoderInputs(Processor):
     def frames(self, samples: int) -> int:
         """Encoder frames of a clip of so many samples, from metadata alone."""
         return int(self.shape.frames(self.shape.steps(max(samples, SHORTEST))))
+
+    def tokens(self, cut: Cut, seconds: float) -> int:
+        """Frames of an item."""
+        return self.frames(round(seconds * self.sample_rate))
 
     @property
     def max_seconds(self) -> float | None:  # type: ignore[override]
@@ -95,27 +95,17 @@ class EncoderInputs(Processor):
         """See `drawn_chunks`."""
         return drawn_chunks(self.streaming, examples, self.frame_seconds, training)
 
-    def batch(
-        self, examples: Sequence[Example], usable: list[int], dropped: list[tuple[str, str, str]], **parts: Any
-    ) -> Batch:
-        """The batch of these examples, which are the `usable` ones."""
-        seconds = sum(map(num_samples, examples)) / SAMPLE_RATE
-        return Batch(ids=[e.id for e in examples], usable=usable, seconds=seconds, dropped=dropped, **parts)
-
-    def too_long(self, example: Example) -> tuple[str, str] | None:
-        """(reason, sentence) for a clip that the encoder has no positions for."""
-        limit, samples = self.shape.max_samples, num_samples(example)
-        if limit is None or samples <= limit:
-            return None
-        seconds = samples / SAMPLE_RATE
-        return "too_long", f"{example.id}: {seconds:.1f} s; the encoder reads {self.max_seconds:g} s."
+    def has_ctc_targets(self, example: Example) -> bool:
+        """Whether a CTC head learns from an example: see `ctc_targets`."""
+        assert self.ctc is not None
+        return 0 < ctc_frames(self.ctc.encode(example.text or "")) <= self.frames(num_samples(example))
 
     def ctc_targets(self, examples: Sequence[Example], lengths: Tensor, inputs: dict[str, Tensor]) -> int:
         """Add CTC targets of the items that fit in their frames; returns the number of targets."""
         assert self.ctc is not None
         spelled = [self.ctc.encode(e.text or "") for e in examples]
         frames = self.shape.frames(lengths).tolist()
-        fits = [i for i, (word, n) in enumerate(zip(spelled, frames)) if word and ctc_frames(word) <= n]
+        fits = [i for i, (word, n) in enumerate(zip(spelled, frames)) if 0 < ctc_frames(word) <= n]
         inputs["ctc_rows"] = torch.tensor(fits, dtype=torch.long)
         inputs["ctc_targets"] = torch.tensor([c for i in fits for c in spelled[i]], dtype=torch.long)
         inputs["ctc_target_lengths"] = torch.tensor([len(spelled[i]) for i in fits], dtype=torch.long)

@@ -7,11 +7,10 @@ its causal mask. Published checkpoints load, and exports have their layout.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from stentor.data.cut import Cut
 from stentor.errors import ConfigError
 from stentor.models.codecs.base import Codec
 from stentor.models.pretrained.lora import Lora
@@ -111,7 +110,3 @@ class OmniVoice(PretrainedFamily):
 
     def layout(self) -> Literal["padded", "packed"]:
         return "packed" if self.attention == "flex" else "padded"
-
-    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        """Records whose text has no character that the tokenizer knows, and audio without a codec for it."""
-        return processor.drop_reason(cut)  # type: ignore[no-any-return]

@@ -39,6 +39,7 @@ from stentor.models.omnivoice.parts import (
     usual_codec,
 )
 from stentor.models.omnivoice.text import SPECIAL
+from stentor.models.pretrained.load import NotAtHand
 from stentor.models.pretrained.lora import ADAPTER, base_name, freeze_parameters, is_adapter
 from stentor.models.pretrained.weights import (
     ADAPTER_FILE,
@@ -212,7 +213,9 @@ def _read_config(folder: Path, key: str) -> dict[str, Any]:
     if not path.is_file():
         inside = folder / "export"
         hint = f"; did you mean {inside}?" if (inside / "config.json").is_file() else "."
-        raise ConfigError(f"{key}: {folder} holds no model: it has no config.json{hint}")
+        # Of a run, the export is taken when the model is built.
+        error = NotAtHand if (folder / "resolved.yaml").is_file() else ConfigError
+        raise error(f"{key}: {folder} holds no model: it has no config.json{hint}")
     try:
         config = read_json(path)
         kind = config.get("model_type")

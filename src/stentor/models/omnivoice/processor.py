@@ -67,6 +67,8 @@ def training_sample(
 class OmniVoiceProcessor(CodecProcessor):
     """Texts and codes (or audio, which `codec` encodes) to ids, masks and labels."""
 
+    tags = NONVERBAL
+
     def __init__(self, tokenizer: Any, codebooks: int, vocabulary: int, mask_id: int, codec: AudioCodec | None = None):
         """`tokenizer`: a fast transformers tokenizer with OmniVoice's special tokens; `vocabulary`: entries of a
         codebook without MASK."""
@@ -84,16 +86,18 @@ class OmniVoiceProcessor(CodecProcessor):
         self, text: str, language: str | None = None, instruct: str | None = None, denoise: bool = False
     ) -> list[int]:
         """Style and text as the model reads them, in training and in use."""
-        return self.ids(style(language, instruct, denoise)) + self.ids(spoken(self.read(text)))
+        language, instruct = (value and self.plain(value) for value in (language, instruct))
+        styled = style(language, instruct, denoise)
+        return self.template_ids(styled) + self.template_ids(spoken(self.plain(self.read(text))))
 
     def read(self, text: str) -> str:
         """The text as it is tokenised: cleaned up, and as phonemes where they are asked for."""
         return phonemes(cleaned(text), self.phonemes) if self.phonemes else cleaned(text)
 
-    def ids(self, text: str) -> list[int]:
-        """See `CodecProcessor.ids`; tags of sounds are tokenised by themselves."""
-        ids_of = super().ids
-        return [i for part in NONVERBAL.split(text) if part for i in ids_of(part)]
+    def template_ids(self, string: str) -> list[int]:
+        """See `CodecProcessor.template_ids`; tags of sounds are tokenised by themselves."""
+        ids_of = super().template_ids
+        return [i for part in NONVERBAL.split(string) if part for i in ids_of(part)]
 
     def knows(self, text: str) -> bool:
         """Whether the tokenizer has a token for any character of a text that is no white space: for any sound."""

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from stentor.models.text.control_tokens import add_control_tokens
 from stentor.text.languages import find
 
 DENOISE = "<|denoise|>"
@@ -48,4 +49,4 @@ def cleaned(text: str) -> str:
 def add_special(tokenizer: Any) -> int:
     """Add the special tokens that a tokenizer does not have yet; returns how many."""
     missing = [token for token in SPECIAL if token not in tokenizer.get_vocab()]
-    return int(tokenizer.add_tokens(missing, special_tokens=True))
+    return add_control_tokens(tokenizer, missing)

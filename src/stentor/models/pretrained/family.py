@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.data.cut import Cut
 from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
@@ -22,7 +21,7 @@ class TransformersFamily(BuiltFamily):
     model_config = {"populate_by_name": True, "serialize_by_alias": True}
 
     source: str | None = Field(None, alias="from")
-    """Hub id or local folder of the model with its processor."""
+    """Hub id or local folder of the model with its processor, or a run of ours, adapters included."""
     revision: str | None = None
     """Branch, tag or commit of the Hub model. Null: the default branch."""
     config: TransformersConfig = None
@@ -92,6 +91,3 @@ class TransformersFamily(BuiltFamily):
         kind = cls.kinds().get(str(config.get("model_type")))
         # Models for other purposes, such as Qwen's forced aligner, may have the same `model_type`.
         return kind is not None and kind.architecture in (config.get("architectures") or [kind.architecture])
-
-    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        return processor.drop_reason(cut, training)  # type: ignore[no-any-return]

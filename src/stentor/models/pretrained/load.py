@@ -105,7 +105,8 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
         ),
         (
             file == "config.json" or ("unrecognized model" in low and no_config),
-            f"{name} holds no model of transformers: it has no config.json.",
+            f"{name} holds no model of transformers: it has no config.json"
+            + (f"; did you mean {folder / 'export'}?" if (folder / "export" / "config.json").exists() else "."),
         ),
         (
             "does not recognize this architecture" in low or "unrecognized model" in low,

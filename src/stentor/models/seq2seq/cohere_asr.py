@@ -44,7 +44,7 @@ class Processor(Seq2SeqProcessor):
 
         return CohereAsrFeatureExtractor(feature_size=config.encoder_config.num_mel_bins)
 
-    def drop_reason(self, language: str | None) -> str | None:
+    def unknown_language(self, language: str | None) -> str | None:
         known = f"{self.title} knows {', '.join(LANGUAGES)}"
         if not language:
             return f"it names no language (`language`, `--language`), which this model needs; {known}"

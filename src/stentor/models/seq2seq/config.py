@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stentor.data.cut import Cut
 from stentor.models.base import Bundle
 from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
@@ -118,12 +117,6 @@ class Seq2Seq(BuiltFamily):
 
     def translates(self) -> bool:
         return self.facts().translates
-
-    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        from stentor.data.cut import language_of
-
-        message = processor.drop_reason(language_of(cut))
-        return message and ("unknown_language", f"{cut.id}: {message}.")
 
     def save_ct2(self, bundle: Bundle, folder: Path, quantization: str | None) -> None:
         """Write what CTranslate2 and faster-whisper load, adapters folded in; for Whisper alone."""

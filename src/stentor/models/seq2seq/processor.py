@@ -1,7 +1,6 @@
 """Examples to batches for encoder-decoder recognisers. Holds no torch module, so that loader workers can get it."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,14 +8,15 @@ import torch
 from lhotse.cut import Cut
 from torch import Tensor
 
-from stentor.data.batch import Batch, Example
+from stentor.data.batch import Batch, Example, num_samples
 from stentor.data.cut import language_of, text_of
 from stentor.errors import ConfigError
-from stentor.models.collate import Contents, encoder_inputs, num_samples, usable_batch
+from stentor.models.collate import Contents, encoder_inputs, usable_batch
 from stentor.models.contracts import Processor
 from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.seq2seq.config import MODELS, Seq2Seq
-from stentor.text.languages import spellings
+from stentor.models.text.control_tokens import text_ids
+from stentor.text.languages import among
 
 
 class Seq2SeqProcessor(Processor):
@@ -41,6 +41,7 @@ class Seq2SeqProcessor(Processor):
         self.tokenizer, self.extractor = tokenizer, extractor
         self.token_rate = family.token_rate
         self.title, self.translates = MODELS[config.model_type].title, MODELS[config.model_type].translates
+        self.seconds_limit = f"this {self.title} reads at most {{:g}} s"
         self.shape = self.geometry(config)
         self.eos_id = int(tokenizer.eos_token_id)
         start = config.decoder_start_token_id
@@ -90,9 +91,10 @@ class Seq2SeqProcessor(Processor):
     def code(self, language: str | None) -> str | None:
         """The code of a language that a record names by code, locale (`en-US`) or English name; None when it names none
         or one that is not among `codes`."""
-        return next((self.codes[name] for name in spellings(language) if name in self.codes), None)
+        name = among(language, tuple(self.codes))
+        return None if name is None else self.codes[name]
 
-    def drop_reason(self, language: str | None) -> str | None:
+    def unknown_language(self, language: str | None) -> str | None:
         """Return why a record of this language cannot be used, or None. Models that name no language take any."""
         return None
 
@@ -106,7 +108,7 @@ class Seq2SeqProcessor(Processor):
 
     def text_ids(self, text: str, language: str | None, translate: bool = False) -> list[int]:
         """The tokens of a text."""
-        return self.tokenizer(text.strip(), add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
+        return text_ids(self.tokenizer, text.strip())
 
     def ids(self, text: str) -> list[int]:
         """The tokens of a text of no certain language."""
@@ -158,20 +160,14 @@ class Seq2SeqProcessor(Processor):
         return self.prompt(example.language, translate)
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
-        """A batch for training (`labels`) or for generation.
+        """A batch for training (`labels`) or for generation. The tokens of the prompt are given, not learnt, but for
+        `learnt_places`."""
+        return usable_batch(self, examples, labels, self._contents)
 
-        Clips longer than the encoder reads, transcripts over the decoder's positions and unknown languages are left out
-        and listed in `Batch.dropped`; in a batch for generation they raise DataError. The tokens of the prompt are
-        given, not learnt, but for `learnt_places`.
-        """
-        rows = [self._row(example, labels) for example in examples]
-        reasons = [reason for *_, reason in rows]
-        return usable_batch(examples, reasons, labels, SAMPLE_RATE, partial(self._contents, examples, rows, labels))
-
-    def _contents(self, examples: Sequence[Example], rows: Sequence[Any], labels: bool, usable: list[int]) -> Contents:
-        examples, rows = [examples[i] for i in usable], [rows[i] for i in usable]
+    def _contents(self, examples: Sequence[Example], labels: bool) -> Contents:
+        rows = [self.sequence(e) if labels else (self._given(e), 0) for e in examples]
         inputs = self.audio_inputs(examples)
-        fed = [ids[:-1] if labels else ids for ids, *_ in rows]
+        fed = [ids[:-1] if labels else ids for ids, _ in rows]
         width = max(map(len, fed))
         inputs["input_ids"] = torch.tensor([[*ids, *[self.eos_id] * (width - len(ids))] for ids in fed])
         inputs |= self.language_inputs(examples)
@@ -179,7 +175,7 @@ class Seq2SeqProcessor(Processor):
         if labels:
             index: list[int] = []
             targets: list[int] = []
-            for row, ((ids, prompt, _), example) in enumerate(zip(rows, examples)):
+            for row, ((ids, prompt), example) in enumerate(zip(rows, examples)):
                 for place in (*self.learnt_places(example), *range(prompt, len(ids))):
                     index.append(row * width + place - 1)
                     targets.append(ids[place])
@@ -188,19 +184,25 @@ class Seq2SeqProcessor(Processor):
         tokens = sum(int(self.shape.frames(self.shape.steps(num_samples(e)))) for e in examples) + sum(map(len, fed))
         return inputs, counts, tokens, len(examples) * (int(self.shape.frames(inputs["features"].shape[-1])) + width)
 
-    def _row(self, example: Example, labels: bool) -> tuple[list[int], int, tuple[str, str] | None]:
-        """The tokens of an example, how many of them are its prompt, and (reason, sentence) where it cannot be used."""
-        if num_samples(example) > self.max_seconds * SAMPLE_RATE:
-            seconds = num_samples(example) / SAMPLE_RATE
-            message = f"{example.id}: {seconds:.1f} s of audio; {self.title} reads {self.max_seconds:g} s."
-            return [], 0, ("too_long", message)
-        if unknown := self.drop_reason(example.language):
-            return [], 0, ("unknown_language", f"{example.id}: {unknown}.")
-        ids, prompt = self.sequence(example) if labels else (self.previous(example) + self._prompt(example), 0)
-        if len(ids) - 1 <= self.most:
-            return ids, prompt, None
-        message = f"{example.id}: {len(ids)} tokens of text; this {self.title} writes at most {self.most}."
-        return ids, prompt, ("text_too_long", message)
+    def _given(self, example: Example) -> list[int]:
+        """The tokens that generation begins with."""
+        return self.previous(example) + self._prompt(example)
+
+    def refusal(self, example: Example, labels: bool) -> tuple[str, str] | None:
+        if reason := super().refusal(example, labels):
+            return reason
+        if unknown := self.unknown_language(example.language):
+            return "unknown_language", f"{example.id}: {unknown}."
+        tokens = len(self._prompt(example) if labels else self._given(example))
+        text = (example.text or "") if labels else ""
+        if tokens + len(text.encode()) + 1 > self.most:  # a token is at least a byte: others need not be tokenised
+            tokens += len(self.text_ids(text, example.language, bool(example.extra.get("translate"))))
+        if tokens <= self.most:
+            return None
+        return "text_too_long", (
+            f"{example.id}: prompt and text are {tokens} tokens; this {self.title} has {self.most} positions "
+            f"(`{self.positions_key}` of the model): shorten the text, or cut the record into shorter ones."
+        )
 
     def save(self, folder: Path) -> None:
         """Write what transformers' processor reads: tokenizer and feature extractor."""

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from stentor.audio.features import HOP, RATE, WINDOW, WhisperMel
-from stentor.data.batch import Example
+from stentor.data.batch import Example, num_samples
 from stentor.errors import ConfigError
-from stentor.models.collate import mask_features, num_samples
+from stentor.models.collate import mask_features
 from stentor.models.contracts import Capabilities
 from stentor.models.encoders.encode import whisper_layers
 from stentor.models.encoders.geometry import Geometry, geometry
@@ -24,6 +24,7 @@ from stentor.models.seq2seq.config import Seq2Seq
 from stentor.models.seq2seq.modeling import Seq2SeqModel
 from stentor.models.seq2seq.processor import Seq2SeqProcessor, language_codes
 from stentor.models.seq2seq.tokenizer import generation_facts, keep_merges, whisper_tokenizer
+from stentor.models.text.control_tokens import text_ids
 
 FRAMES = WINDOW // HOP // 2
 """Encoder positions of the window."""
@@ -94,7 +95,7 @@ class Processor(Seq2SeqProcessor):
     def fresh_generation(cls, tokenizer: Any, config: Any) -> dict[str, Any]:
         return {**generation_facts(tokenizer), "max_length": config.max_target_positions}
 
-    def drop_reason(self, language: str | None) -> str | None:
+    def unknown_language(self, language: str | None) -> str | None:
         """Return the reason why a record of this language cannot be used, None when it can."""
         if not language:
             return None
@@ -118,7 +119,7 @@ class Processor(Seq2SeqProcessor):
         text = (example.extra.get("prompt") or "").strip()
         if not text:
             return []
-        ids = self.tokenizer(f" {text}", add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        ids = text_ids(self.tokenizer, f" {text}")
         return [self.tokenizer.get_vocab()["<|startofprev|>"], *ids[-(self.most // 2 - 1) :]]
 
     def named_language(self, ids: Sequence[int]) -> str | None:
@@ -132,7 +133,7 @@ class Processor(Seq2SeqProcessor):
     def _ids(self, text: str, code: str | None) -> list[int]:
         """Whisper was trained on texts that begin with a space, where the language has spaces."""
         text = text.strip() if code in SPACELESS else f" {text.strip()}"
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text.strip() else []
+        return text_ids(self.tokenizer, text) if text.strip() else []
 
     def timed_ids(self, text: str, times: Sequence[dict[str, Any]], code: str | None) -> list[int] | None:
         """The text as segments between timestamp tokens; None when the timed words are not those of the text.

@@ -22,6 +22,7 @@ from stentor.models.speech_llm.delayed_processor import DelayedSpeechProcessor
 from stentor.models.speech_llm.modeling import Projector, SpeechLLMModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 from stentor.models.text.tokenizers import alphabet, made_tokenizer
+from stentor.section.full_paths import full_path_of
 
 
 def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
@@ -35,17 +36,18 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     tokenizer_type = family.tokenizer.type if family.tokenizer else None
     folder = export_folder(family.init) if family.init else None
     before = SpeechLLMProcessor.load(folder) if folder else None
+    made = SpeechLLMProcessor.load(requirements.made) if requirements.made else before
     loaded = weight_names(folder) if folder else set()
     keeps = tokenizer_type is not None
     if folder and family.llm.source and any(name.startswith("llm.") for name in loaded):
         facts = read_json(folder / "config.json")
-        if keeps := facts["family"]["llm"]["from"] == family.llm.source:
+        if keeps := full_path_of(facts["family"]["llm"]["from"] or "") == full_path_of(family.llm.source):
             llm_config = AutoConfig.for_model(**facts["llm_config"])
     # What was made for an earlier model stays: its weights have a row for each token and character.
-    tokenizer = before.tokenizer if before and keeps else own_tokenizer(family, texts)
+    tokenizer = made.tokenizer if made and keeps else own_tokenizer(family, texts)
     ctc = None
     if family.ctc:
-        ctc = before.ctc.units if before and before.ctc else alphabet(texts())
+        ctc = made.ctc.units if made and made.ctc else alphabet(texts())
     shape = encoder_geometry(family.encoder, encoder_config)
     stride = frames_per_position(shape.frame_rate, family.projector.rate)
     processor = SpeechLLMProcessor(tokenizer, shape, stride, family.prompt, ctc, tokenizer_type, family.token_rate)
@@ -114,6 +116,9 @@ def assemble(
     processor.streaming = family.encoder.streaming
     if family.stream is not None:
         processor = DelayedSpeechProcessor.of(processor, family.stream)
+    else:
+        sizes = llm_config.to_dict()
+        processor.longest = sizes.get("max_position_embeddings") or sizes.get("n_positions")
     attention: str | None = family.llm.attention
     if attention == "flex":
         from stentor.models.packing import flex
@@ -138,22 +143,7 @@ def assemble(
     # A made tokenizer has its own rows in the embeddings, so a pretrained language model cannot have one.
     encoder, encoder_base = encoder_part(family.encoder, encoder_config, loaded)
     llm_base = family.llm.source is not None and lacks(loaded, "llm", new_llm)
-    if llm_base:
-        llm = load_pretrained(
-            family.llm,
-            "model.llm",
-            lambda name, options: AutoModelForCausalLM.from_pretrained(
-                name,
-                trust_remote_code=False,
-                config=llm_config,
-                dtype=torch.float32,
-                attn_implementation=attention,
-                use_safetensors=True,
-                **options,
-            ),
-        )
-    else:
-        llm = new_llm()
+    llm: Any = _pretrained_llm(family, llm_config, attention) if llm_base else new_llm()
     projector = Projector(
         family.projector.type,
         processor.factor,
@@ -175,6 +165,24 @@ def assemble(
         if (encoder_base and name.startswith("encoder.")) or (llm_base and name.startswith("llm."))
     }
     return bundle
+
+
+def _pretrained_llm(family: SpeechLLM, config: Any, attention: str | None) -> nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    return load_pretrained(
+        family.llm,
+        "model.llm",
+        lambda name, options: AutoModelForCausalLM.from_pretrained(
+            name,
+            trust_remote_code=False,
+            config=config,
+            dtype=torch.float32,
+            attn_implementation=attention,
+            use_safetensors=True,
+            **options,
+        ),
+    )
 
 
 def _check_grid(config: Any, tokens: int) -> None:

@@ -8,11 +8,10 @@ with the transcript and an end token. The design follows SLAM-ASR (Ma et al. 202
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.data.cut import Cut
 from stentor.models.base import Bundle
 from stentor.models.delayed.config import DelayedStream
 from stentor.models.encoders.section import EncoderSection
@@ -181,17 +180,6 @@ class SpeechLLM(PretrainedFamily):
 
     def decoding_options(self) -> frozenset[str]:
         return super().decoding_options() | ({"context"} if self.prompt.context and self.stream is None else set())
-
-    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        from stentor.data.cut import text_of
-
-        unknown = processor.unknown_letters(text_of(cut) or "") if training else ""
-        if not unknown:
-            return processor.no_times(cut) if training and self.stream is not None else None  # type: ignore[no-any-return]
-        return "not_in_alphabet", (
-            f"{cut.id}: the tokenizer cannot write {unknown}; use a language model whose tokenizer can, or a "
-            "`tokenizer` made from the transcripts."
-        )
 
     def save_onnx(self, bundle: Bundle, folder: Path) -> None:
         self._module("onnx").save_onnx(bundle, folder)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stentor.data.batch import Batch, Example
+from stentor.data.batch import Batch, Example, num_samples
 from stentor.data.trained_speech import StreamedSpeech
 from stentor.errors import ConfigError
-from stentor.models.collate import num_samples, split_usable
+from stentor.models.collate import Contents, usable_batch
 from stentor.models.decoding.frame_grid import FrameGrid
 from stentor.models.delayed.config import in_frames
 from stentor.models.delayed.processor import DelayedProcessor
@@ -20,6 +20,7 @@ from stentor.models.encoders.geometry import SAMPLE_RATE
 from stentor.models.encoders.streaming.chunks import Streaming
 from stentor.models.speech_llm.config import SpeechLLMStream
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
+from stentor.models.text.control_tokens import add_control_tokens
 
 PAUSE, WORD = "<pause>", "<word>"
 ROOM = 10
@@ -41,7 +42,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
         delayed.__dict__ = dict(vars(processor))
         missing = [t for t in (PAUSE, WORD) if t not in delayed.tokenizer.get_vocab()]
         if missing:
-            delayed.tokenizer.add_special_tokens({"additional_special_tokens": missing})
+            add_control_tokens(delayed.tokenizer, missing)
         rate = delayed.shape.frame_rate / delayed.factor
         pause, word = delayed.tokenizer.convert_tokens_to_ids([PAUSE, WORD])
         delayed.grid = FrameGrid(rate, pause, word)
@@ -77,6 +78,10 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
         frames = [max(1, round(s * self.shape.frame_rate)) for s in self.streaming.soonest]
         return {"chunks": torch.tensor([[*frames, 0]] * len(examples))}
 
+    def refusal(self, example: Example, labels: bool) -> tuple[str, str] | None:
+        reason = super().refusal(example, labels)
+        return reason or (self.misplaced(example) if labels and example.text else None)
+
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
         """A batch for training (`labels`, right padding) or for generation, where all have one delay. Inputs besides
         features and chunks: `delays` [B] in positions; `input_ids` [B, L]; in training `label_index` [T], positions of
@@ -85,11 +90,9 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
             raise ConfigError("data.layout: a model with `model.stream` needs the layout padded.")
         if labels:
             examples = [self.draw_delay(e) for e in examples]
-        reasons = [self.too_long(e) or (self.misplaced(e) if labels and e.text else None) for e in examples]
-        usable, dropped = split_usable(examples, reasons, labels)
-        if not usable:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
-        examples = [examples[i] for i in usable]
+        return usable_batch(self, examples, labels, self._contents)
+
+    def _contents(self, examples: Sequence[Example], labels: bool, packed: bool = False) -> Contents:
         delays = [self.delay_of(e) for e in examples]
         features, lengths = self.features([self._with_silence(e, delay) for e, delay in zip(examples, delays)])
         inputs = {"features": features, "feature_lengths": lengths, **self.chunks(examples, labels)}
@@ -108,8 +111,7 @@ class DelayedSpeechProcessor(DelayedProcessor, SpeechLLMProcessor):
             counts["text"] = len(inputs["targets"])
             if self.ctc is not None:
                 counts["ctc"] = self.ctc_targets(examples, lengths, inputs)
-        sizes = {"tokens": sum(map(len, rows)), "num_positions": inputs["input_ids"].numel()}
-        return self.batch(examples, usable, dropped, inputs=inputs, counts=counts, **sizes)
+        return inputs, counts, sum(map(len, rows)), inputs["input_ids"].numel()
 
     def _read(self, example: Example, tokens: list[int]) -> list[int]:
         """The written tokens as the model reads them: in training some are replaced by pauses."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import torch
 from lhotse.cut import Cut
 from torch import Tensor
 
-from stentor.data.batch import Batch, Example
+from stentor.data.batch import Batch, Example, num_samples
 from stentor.data.cut import field_of, language_of, text_of
 from stentor.data.trained_speech import TrainedSpeech
-from stentor.models.collate import num_samples, split_usable
+from stentor.models.collate import Contents, usable_batch
 from stentor.models.encoders.geometry import HOP, SAMPLE_RATE, Geometry
 from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.pretrained.weights import read_json, write_json
 from stentor.models.speech_llm.config import PromptSection
+from stentor.models.text.control_tokens import as_text, template_ids, text_offsets
 from stentor.models.text.tokenizers import padding_id
 from stentor.text.languages import known_code
 
@@ -66,13 +68,14 @@ class SpeechLLMProcessor(EncoderInputs):
         self.eos_id = int(tokenizer.eos_token_id)
         self.pad_id = padding_id(tokenizer)
         self.flex = False  # packed batches carry the block tables of flex_attention
+        self.longest: int | None = None  # positions of the language model
         self.trained_speech: TrainedSpeech = TrainedSpeech()
         # Tokenizers made here mark the start of the text with <s>; a pretrained model gets a line break, and its own
         # start token where its tokenizer puts one.
         self._start = [] if tokenizer_type else tokenizer("")["input_ids"][:1]
         if self._start == [self.eos_id] and tokenizer.bos_token_id != self.eos_id:
             self._start = []
-        self._after = [tokenizer.bos_token_id] if tokenizer_type else self.ids(prompt.audio_end)
+        self._after = [tokenizer.bos_token_id] if tokenizer_type else template_ids(tokenizer, prompt.audio_end)
 
     # Lengths, from metadata alone
 
@@ -83,7 +86,7 @@ class SpeechLLMProcessor(EncoderInputs):
     def tokens(self, cut: Cut, seconds: float) -> int:
         """TokenSequence of the language model for one item: prompt, audio, transcript and end token."""
         context = field_of(cut, "context") if self.prompt.context else None
-        prompt = self._start + self.ids(self.prefix(language_of(cut), context))
+        prompt = self._start + template_ids(self.tokenizer, self.prefix(language_of(cut), context))
         text = self.ids(text_of(cut) or "")
         return len(prompt) + self.positions(round(seconds * SAMPLE_RATE)) + len(self._after) + len(text) + 1
 
@@ -104,7 +107,7 @@ class SpeechLLMProcessor(EncoderInputs):
         if language and self.prompt.language:
             parts.append(f"Language: {known_code(language)}.")
         if context and self.prompt.context:
-            parts.append(f"Context: {context}")
+            parts.append(f"Context: {as_text(self.tokenizer, context)}")
         start = self.prompt.audio_start
         return " ".join(parts) + start if parts or start.strip() else ""
 
@@ -118,22 +121,43 @@ class SpeechLLMProcessor(EncoderInputs):
         if labels and example.rng is not None and self.prompt.dropout > 0:
             drop = example.rng.random(2) < self.prompt.dropout
             language, context = None if drop[0] else language, None if drop[1] else context
-        before = self._start + self.ids(self.prefix(language, context))
+        before = self._start + template_ids(self.tokenizer, self.prefix(language, context))
         text = [*self.ids(example.text or ""), self.eos_id] if labels else []
         return TokenSequence(before, self.positions(samples), self._after, text)
 
     # Batches
 
-    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
-        """A batch for training (`labels`, right padding or packed) or for generation (left padding).
+    def drop_reason(self, example: Example, training: bool) -> tuple[str, str] | None:
+        if unknown := self.unknown_letters(example.text or "") if training else "":
+            return "not_in_alphabet", (
+                f"{example.id}: the tokenizer cannot write {unknown}; use a language model whose tokenizer can, or a "
+                "`tokenizer` made from the transcripts."
+            )
+        return super().drop_reason(example, training)
 
-        Clips that the encoder has no positions for are left out and listed in `Batch.dropped`; in a batch for
-        generation they raise DataError.
-        """
-        usable, dropped = split_usable(examples, [self.too_long(e) for e in examples], labels)
-        if not usable:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
-        examples = [examples[i] for i in usable]
+    def refusal(self, example: Example, labels: bool) -> tuple[str, str] | None:
+        reason = super().refusal(example, labels)
+        if reason or self.longest is None:
+            return reason
+        audio, text = self.positions(num_samples(example)), (example.text or "") if labels else ""
+        # A token is at least a byte: most need not be tokenised.
+        written = len(f"{self.prefix(example.language, example.context)}{text}".encode()) + audio
+        if written + len(self._start) + len(self._after) + 1 <= self.longest:
+            return None
+        total = len(self.sequence(replace(example, rng=None), num_samples(example), labels))
+        if total <= self.longest:
+            return None
+        return "text_too_long" if audio <= self.longest // 2 else "too_long", (
+            f"{example.id}: prompt, audio and text take {total} positions ({audio} of audio); the language model has "
+            f"{self.longest} (its `max_position_embeddings`). Cut the record into shorter ones, shorten its `context`, "
+            "or leave it out."
+        )
+
+    def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:
+        """A batch for training (`labels`, right padding or packed) or for generation (left padding)."""
+        return usable_batch(self, examples, labels, partial(self._contents, packed=packed))
+
+    def _contents(self, examples: Sequence[Example], labels: bool, packed: bool = False) -> Contents:
         features, lengths = self.features(examples)
         sequences = [self.sequence(e, num_samples(e), labels) for e in examples]
         total = sum(map(len, sequences))
@@ -157,8 +181,7 @@ class SpeechLLMProcessor(EncoderInputs):
         else:
             starts_in_row = torch.tensor([width - len(s) for s in sequences])
             inputs["attention_mask"] = (torch.arange(width) >= starts_in_row[:, None]).long()
-        sizes = {"tokens": total, "num_positions": rows * width}
-        return self.batch(examples, usable, dropped, inputs=inputs, counts=counts, **sizes)
+        return inputs, counts, total, rows * width
 
     def _positions(
         self, sequences: Sequence[TokenSequence], starts: Sequence[int], rows: int, width: int
@@ -241,7 +264,7 @@ class SpeechLLMProcessor(EncoderInputs):
         apart that lie in one token. A span without any token (characters that the tokenizer leaves out) gets the next
         one, or the last.
         """
-        offsets = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        offsets = text_offsets(self.tokenizer, text)
         if not offsets:
             return [(0, 0)] * len(spans), [(0.0, 1.0)] * len(spans)  # the end token
         ends, parts = [], []

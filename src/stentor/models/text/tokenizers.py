@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from stentor.data.batch import Example, num_samples
 from stentor.errors import ConfigError
 from stentor.section import Section
 
@@ -116,6 +117,20 @@ class CTCAlphabet:
 def ctc_frames(classes: list[int]) -> int:
     """Fewest frames that can spell the classes: one each, and a blank between equal neighbours."""
     return len(classes) + sum(a == b for a, b in pairwise(classes))
+
+
+def too_many_classes(
+    example: Example, classes: list[int], frames: int, rate: float, fix: str = "leave the record out"
+) -> tuple[str, str] | None:
+    """`Processor.drop_reason` of CTC for the classes of a text and the frames of its clip at `rate` Hz."""
+    needed = ctc_frames(classes)
+    if needed <= frames:
+        return None
+    return "text_too_long", (
+        f"{example.id}: its text of {len(classes)} signs needs {needed} frames, and {num_samples(example) / rate:.2f} "
+        f"s of audio give {frames} (CTC writes at most a sign a frame): do text and audio belong together? If so, "
+        f"{fix}."
+    )
 
 
 class TokenizerSection(Section):

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stentor.data.cut import Cut
 from stentor.models.encoders.section import EncoderSection
 from stentor.models.encoders.streaming.chunks import Streaming
 from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
 from stentor.models.pretrained.section import BuiltFamily, TransformersConfig
+from stentor.models.text.spelling import Accents
 from stentor.models.text.tokenizers import CTCHeadSection, TokenizerSection
 from stentor.section import ConfigConflict, Section
 
@@ -88,6 +88,9 @@ class TransducerFamily(BuiltFamily):
     tokenizer: TokenizerSection | None = None
     """Tokenizer built from the training transcripts. Null: a pretrained transducer's own tokenizer; for other models,
     characters. With a new tokenizer, a pretrained transducer keeps its encoder and gets a new predictor and joint."""
+    accents: Accents | None = None
+    """Letters with accents that the tokenizer lacks. `keep`: records with them are refused. `strip`: accents are left
+    out (ö is written as o), of the texts of a new tokenizer too; the run reports which. Null: `keep`."""
     ctc: CTCHeadSection | None = None
     """Auxiliary CTC head on the encoder. Null: none."""
     streaming: Streaming | None = None
@@ -120,6 +123,10 @@ class TransducerFamily(BuiltFamily):
                 "give one of `from` (a Hub id or folder), `config` (a transformers config) and `encoder` (the encoder "
                 "of a new transducer)"
             )
+        if self.accents == "strip" and self.encoder is not None:
+            raise ConfigConflict(
+                "accents", "`strip` goes with `from` or `config`: with `encoder` all letters are written"
+            )
         if self.streaming is not None and self.encoder is not None:
             raise ConfigConflict("streaming", "with `encoder`, write it there: `encoder: {streaming: ...}`")
         if self.streaming is not None and self.streaming.lookahead > 0:
@@ -138,13 +145,3 @@ class TransducerFamily(BuiltFamily):
 
     def decoding_options(self) -> frozenset[str]:
         return frozenset({"beams", "hotwords"})
-
-    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        from stentor.data.cut import language_of, text_of
-
-        if sentence := processor.unknown_language(language_of(cut)):
-            return "unknown_language", f"{cut.id}: {sentence}"
-        unknown = processor.unknown_letters(text_of(cut) or "") if training else ""
-        if not unknown:
-            return None
-        return "not_in_alphabet", f"{cut.id}: the model cannot write {unknown}."

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from lhotse.cut import Cut
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from stentor.data.batch import Batch, Example
+from stentor.data.batch import Batch, Example, num_samples
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.losses.base import WILDCARD
-from stentor.models.collate import Contents, num_samples, usable_batch
+from stentor.models.collate import Contents, usable_batch
 from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.pretrained.weights import read_json, write_json
@@ -41,10 +39,6 @@ class TransducerProcessor(EncoderInputs):
         super().__init__(tokenizer, shape, ctc)
         self.trained_speech: TrainedSpeech = TrainedSpeech()
 
-    def tokens(self, cut: Cut, seconds: float) -> int:
-        """Frames of an item."""
-        return self.frames(round(seconds * SAMPLE_RATE))
-
     def max_new_tokens(self, seconds: float) -> int:
         """Four tokens a frame at most."""
         return 4 * self.frames(round(seconds * SAMPLE_RATE))
@@ -57,15 +51,18 @@ class TransducerProcessor(EncoderInputs):
         """`features` and `lengths` (see `features`); with `labels` also `targets` [B, U], right-padded, and
         `target_lengths` [B], and where there is a CTC head `ctc_rows`, `ctc_targets` and `ctc_target_lengths`,
         with a times head `word_times`.
-
-        Clips that the encoder has no positions for are left out and listed in `Batch.dropped`; in a batch for
-        generation they raise DataError.
         """
-        reasons = [self.too_long(example) for example in examples]
-        return usable_batch(examples, reasons, labels, SAMPLE_RATE, partial(self._contents, examples, labels))
+        return usable_batch(self, examples, labels, self._contents)
 
-    def _contents(self, examples: Sequence[Example], labels: bool, usable: list[int]) -> Contents:
-        examples = [examples[i] for i in usable]
+    def drop_reason(self, example: Example, training: bool) -> tuple[str, str] | None:
+        if sentence := self.unknown_language(example.language):
+            return "unknown_language", f"{example.id}: {sentence}"
+        unknown = self.unknown_letters(example.text or "") if training else ""
+        if unknown:
+            return "not_in_alphabet", f"{example.id}: the model cannot write {unknown}."
+        return super().drop_reason(example, training)
+
+    def _contents(self, examples: Sequence[Example], labels: bool) -> Contents:
         features, lengths = self.features(examples)
         inputs, counts = {"features": features, "lengths": lengths, **self.chunks(examples, labels)}, {}
         if labels:

@@ -19,7 +19,8 @@ def build(family: Transformer, requirements: TaskRequirements) -> Bundle:
     """See `Family.build`."""
     _check_terms(family, requirements)
     before = TransformerProcessor.load(export_folder(family.init)) if family.init is not None else None
-    processor = _processor(family, requirements, before)
+    made = TransformerProcessor.load(requirements.made) if requirements.made is not None else before
+    processor = _processor(family, requirements, made)
     if before is not None:
         processor.trained_speech = before.trained_speech
     bundle = assemble(family, processor, requirements.classes)
@@ -88,8 +89,10 @@ def assemble(
     """The model, untrained but for a pretrained front-end. With the `ssl_config` of an export the front-end is made
     without its weights, which are about to be loaded."""
     processor.streaming = family.streaming
-    if family.encoder is not None and family.encoder.positions == "learned" and processor.has_text:
-        processor.max_seconds = family.encoder.max_positions * processor.frame_seconds
+    if family.encoder is not None and family.encoder.positions == "learned":
+        processor.max_frames = family.encoder.max_positions
+        if processor.has_text:
+            processor.max_seconds = processor.max_frames * processor.frame_seconds
     frontend = None
     if family.ssl is not None:
         assert processor.pretrained is not None

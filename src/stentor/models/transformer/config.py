@@ -8,11 +8,10 @@ time (FAVOR+, Choromanski et al. 2021); layers may have the Conformer's convolut
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from stentor.data.cut import Cut
 from stentor.models.base import Family
 from stentor.models.encoders.features import Features
 from stentor.models.encoders.streaming.chunks import Streaming
@@ -191,25 +190,6 @@ class Transformer(Family):
 
     def decoding_options(self) -> frozenset[str]:
         return frozenset({"beams", "hotwords"} | ({"temperature"} if self.kind != "encoder" else set()))
-
-    def drop_reason(self, processor: Any, cut: Cut, training: bool) -> tuple[str, str] | None:
-        """Besides records that the processor drops, clips and texts that there are not enough learnt positions for."""
-        reason: tuple[str, str] | None = processor.drop_reason(cut, training)
-        if reason is not None:
-            return reason
-        sizes = {}
-        if self.encoder is not None and (training or processor.has_text):  # else it is labelled in windows
-            sizes["encoder"] = ("too_long", processor.frames(round(cut.duration * processor.sample_rate)), "frames")
-        if self.decoder is not None and (training or self.encoder is None):
-            sizes["decoder"] = ("text_too_long", processor.text_tokens(cut), "tokens")
-        for part, (name, size, unit) in sizes.items():
-            layers = getattr(self, part)
-            if layers.positions == "learned" and size > layers.max_positions:
-                return name, (
-                    f"{cut.id}: its {size} {unit} are more than the {layers.max_positions} learnt positions of the "
-                    f"{part} (`model.{part}.max_positions`)."
-                )
-        return None
 
 
 def _joined(part: str, shared: Layers, layers: Layers | None) -> Layers:

@@ -14,19 +14,20 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from stentor.data.augment import Augment
-from stentor.data.batch import Batch, Example
+from stentor.data.batch import Batch, Example, num_samples
 from stentor.data.cut import text_of
 from stentor.data.feature_cache import CachedFeatures, FeatureCache
 from stentor.data.trained_speech import TrainedSpeech
 from stentor.errors import DataError
-from stentor.models.collate import num_samples, spec_augment, split_usable
+from stentor.models.collate import Contents, spec_augment, usable_batch
 from stentor.models.contracts import Processor
 from stentor.models.encoders.features import Features
 from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.encoders.inputs import EncoderInputs
 from stentor.models.encoders.streaming.chunks import Streaming, drawn_chunks
 from stentor.models.pretrained.weights import read_json, write_json
-from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames, padding_id
+from stentor.models.text.control_tokens import text_ids
+from stentor.models.text.tokenizers import CTCAlphabet, padding_id, too_many_classes
 from stentor.models.transformer.feature_cache import FeatureStore
 
 FILE = "preprocessor_config.json"
@@ -47,6 +48,8 @@ class TransformerProcessor(FeatureCache, Processor):
     streaming: Streaming | None = None
     """Chunks of training clips; an export keeps them in its config, not in the processor's file."""
     writes_classes = True
+    max_frames: int | None = None
+    """Learnt positions of the encoder. None: it needs none."""
     longest_text: int | None = None
     """Most tokens that the decoder has positions for, after the start token; in the config of an export, too."""
 
@@ -107,7 +110,7 @@ class TransformerProcessor(FeatureCache, Processor):
 
     def text_tokens(self, cut: Cut) -> int:
         """Tokens of an item's text, the end token included."""
-        return len(self._ids(text_of(cut) or "")) + 1
+        return len(self.ids(text_of(cut) or "")) + 1
 
     @property
     def has_text(self) -> bool:
@@ -121,13 +124,10 @@ class TransformerProcessor(FeatureCache, Processor):
 
     # Text
 
-    def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
-
     def ids(self, text: str) -> list[int]:
         """Units of the output text: the tokenizer's tokens, or CTC classes where there is no tokenizer."""
         if self.tokenizer is not None:
-            return self._ids(text)
+            return text_ids(self.tokenizer, text)
         assert self.ctc is not None
         return self.ctc.encode(text)
 
@@ -142,37 +142,35 @@ class TransformerProcessor(FeatureCache, Processor):
         assert self.ctc is not None
         return self.ctc.spell(classes)
 
-    def drop_reason(self, cut: Cut, training: bool) -> tuple[str, str] | None:
-        """(reason, sentence) for a record that cannot be trained on: it has letters that the tokenizer lacks, or more
-        text than CTC can write, which is at most one sign per frame."""
-        if not training or not self.has_text:
-            return None
-        text = text_of(cut) or ""
-        if self.tokenizer_type == "characters" and (missing := set(text) - self.tokenizer.get_vocab().keys()):
+    def drop_reason(self, example: Example, training: bool) -> tuple[str, str] | None:
+        text = example.text or ""
+        known = self.tokenizer.get_vocab().keys() if self.tokenizer_type == "characters" else set(text)
+        if training and self.has_text and (missing := set(text) - known):
             return "not_in_alphabet", (
-                f"{cut.id}: the tokenizer cannot write {' '.join(sorted(missing)[:10])}. It was made of the texts of "
-                "an earlier stage, or of the beginning of a stream: leave these records out, or take "
+                f"{example.id}: the tokenizer cannot write {' '.join(sorted(missing)[:10])}. It was made of the texts "
+                "of an earlier stage, or of the beginning of a stream: leave these records out, or take "
                 "`model.text.type: bpe`, which can write everything."
             )
-        return self._too_much_text(cut.id, text, round(cut.duration * self.sample_rate))
+        return super().drop_reason(example, training)
 
-    def _drop_reason(self, example: Example, spells: bool) -> tuple[str, str] | None:
-        """Return the reason why an item cannot be used, as a name and a sentence."""
-        too_long = self.pretrained.too_long(example) if self.pretrained is not None else None
-        if too_long or not spells:
-            return too_long
-        return self._too_much_text(example.id, example.text or "", num_samples(example))
+    def refusal(self, example: Example, labels: bool) -> tuple[str, str] | None:
+        text, frames = example.text or "", self.frames(num_samples(example)) if self.has_audio else 0
+        if self.max_frames is not None and frames > self.max_frames:
+            return "too_long", self._positions(example, frames, "frames", self.max_frames, "encoder")
+        most = None if self.longest_text is None else self.longest_text + 1
+        writes = labels or not self.has_audio
+        if most is not None and writes and len(text.encode()) >= most and (tokens := len(self.ids(text)) + 1) > most:
+            return "text_too_long", self._positions(example, tokens, "tokens", most, "decoder")
+        reason = super().refusal(example, labels) if self.has_audio else None
+        if reason is not None or self.ctc is None or not labels:
+            return reason
+        fix = "lower `model.features.subsample`"
+        return too_many_classes(example, self.ctc.encode(text), frames, self.sample_rate, fix)
 
-    def _too_much_text(self, name: str, text: str, samples: int) -> tuple[str, str] | None:
-        if self.ctc is None:
-            return None
-        classes, frames = self.ctc.encode(text), self.frames(samples)
-        needed = ctc_frames(classes)
-        if needed <= frames:
-            return None
-        return "text_too_long", (
-            f"{name}: its text of {len(classes)} signs needs {needed} frames, and {samples / self.sample_rate:.2f} s "
-            f"of audio give {frames}: do text and audio belong together? If so, lower `model.features.subsample`."
+    def _positions(self, example: Example, size: int, unit: str, most: int, part: str) -> str:
+        return (
+            f"{example.id}: its {size} {unit} are more than the {most} learnt positions of the {part}: raise "
+            f"`model.{part}.max_positions` of a new model, or cut the record into shorter ones."
         )
 
     # Stored features
@@ -192,16 +190,13 @@ class TransformerProcessor(FeatureCache, Processor):
         a CTC head `ctc_targets` (the classes of all items end to end) and `ctc_lengths` [B].
 
         The audio of an example is in `audio`; where it was not read, `extra["features"]` holds its stored features and
-        `extra["samples"]` its length. Items with more text than CTC can write are left out of training and listed in
-        `Batch.dropped`. Raises DataError for `packed`, which this family has not.
+        `extra["samples"]` its length. Raises DataError for `packed`, which this family has not.
         """
         if packed:
             raise DataError("The family transformer does not support packed batches: leave out `data.layout: packed`.")
-        writes, spells = labels and self.tokenizer is not None, labels and self.ctc is not None
-        usable, dropped = split_usable(examples, [self._drop_reason(e, spells) for e in examples], labels)
-        examples = [examples[i] for i in usable]
-        if not examples:
-            return Batch(inputs={}, counts={}, ids=[], dropped=dropped)
+        return usable_batch(self, examples, labels, self._contents)
+
+    def _contents(self, examples: Sequence[Example], labels: bool) -> Contents:
         inputs: dict[str, Tensor] = {}
         counts: dict[str, int] = {}
         sizes: list[int] = []
@@ -209,28 +204,18 @@ class TransformerProcessor(FeatureCache, Processor):
             inputs["features"], inputs["lengths"] = self.audio_inputs(examples)
             inputs |= drawn_chunks(self.streaming, examples, self.frame_seconds, labels)
             sizes = [self.frames(num_samples(e)) for e in examples]
-        if writes:
-            texts = [self._ids(e.text or "") for e in examples]
+        if labels and self.tokenizer is not None:
+            texts = [self.ids(e.text or "") for e in examples]
             inputs["tokens"] = _padded([[self.bos_id, *ids] for ids in texts], self.pad_id)
             inputs["targets"] = _padded([[*ids, self.eos_id] for ids in texts], -100)
             counts["text"] = sum(len(ids) + 1 for ids in texts)
             sizes = sizes or [len(ids) + 1 for ids in texts]
-        if spells:
-            assert self.ctc is not None
+        if labels and self.ctc is not None:
             spelled = [self.ctc.encode(e.text or "") for e in examples]
             inputs["ctc_targets"] = torch.tensor([c for classes in spelled for c in classes], dtype=torch.long)
             inputs["ctc_lengths"] = torch.tensor([len(classes) for classes in spelled], dtype=torch.long)
             counts["ctc"] = int(inputs["ctc_lengths"].sum())
-        return Batch(
-            inputs=inputs,
-            counts=counts,
-            ids=[e.id for e in examples],
-            usable=usable,
-            seconds=sum(map(num_samples, examples)) / self.sample_rate if self.has_audio else 0.0,
-            tokens=sum(sizes),
-            num_positions=max(sizes, default=0) * len(sizes),
-            dropped=dropped,
-        )
+        return inputs, counts, sum(sizes), max(sizes, default=0) * len(sizes)
 
     def audio_inputs(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """`features` and `lengths` (see the class); of SpecAugment on raw audio the time stripes become silence."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stentor.data.batch import Batch, Example
+from stentor.data.batch import Batch, Example, num_samples
 from stentor.data.cut import Cut, field_of, text_of
 from stentor.errors import ConfigError
 from stentor.models.codec_processor import CodecProcessor, check_codec
@@ -82,6 +82,8 @@ class TTSProcessor(CodecProcessor, TransformersKind):
     kinds: ClassVar[Kinds[type[TTSProcessor]]] = KINDS
     """All classes that have `model_types`, by these."""
 
+    more = 0
+    """Positions of an item besides those of its text and its frames."""
     longest: int
     """Most positions of one item, which `setup` sets."""
 
@@ -173,19 +175,29 @@ class TTSProcessor(CodecProcessor, TransformersKind):
 
     def tokens(self, cut: Cut, seconds: float) -> int:
         """Positions of one item: text and frames."""
-        return len(self.prompt_ids(text_of(cut) or "", field_of(cut, "instruct"))) + self.frames(cut, seconds)
+        text = len(self.prompt_ids(text_of(cut) or "", field_of(cut, "instruct")))
+        return text + self.frames(cut, seconds) + self.more
 
-    def lengths(self, cut: Cut, seconds: float) -> list[tuple[str, int, int]]:
-        """(what, an item's positions of it, the model's) for each limit that the model has."""
-        return [("text and frames", self.tokens(cut, seconds), self.longest)]
+    def lengths(self, text: int, frames: int) -> list[tuple[str, int, int]]:
+        """(what, an item's positions of it, the model's) for each limit that the model has, from the positions of its
+        text and of its frames."""
+        return [("text and frames", text + frames, self.longest)]
 
-    def drop_reason(self, cut: Cut, training: bool = True) -> tuple[str, str] | None:  # type: ignore[override]
-        """See `Family.drop_reason`."""
-        if reason := super().drop_reason(cut):
+    def drop_reason(self, example: Example, training: bool) -> tuple[str, str] | None:
+        if reason := super().drop_reason(example, training):
             return reason
-        for what, positions, most in self.lengths(cut, cut.duration):
+        text = len(self.prompt_ids(example.text or "", example.extra.get("instruct")))
+        if (codes := example.extra.get("codes")) is not None:
+            frames = codes.shape[1]
+        else:
+            assert self.codec is not None
+            frames = self.codec.frames(num_samples(example))
+        for what, positions, most in self.lengths(text, frames + self.more):
             if positions > most:
-                return "too_long", f"{cut.id}: {positions} positions of {what}; the model has {most}."
+                return "too_long", (
+                    f"{example.id}: {positions} positions of {what}; the model has {most} (in its config): cut the "
+                    "record into shorter ones, or leave it out."
+                )
         return None
 
     def collate(self, examples: Sequence[Example], packed: bool = False, labels: bool = True) -> Batch:

@@ -23,6 +23,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from stentor.data.layouts.transcripts import table_texts
 from stentor.data.outliers import unspaced
 from stentor.data.system import NEW_GROUP
 from stentor.errors import ConfigError, DataError, StentorError, without_secrets
@@ -34,7 +35,7 @@ from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import clean_text, write_bytes
 from stentor.studio.phrases import NAMES, OTHER_CODES, language_name
 from stentor.studio.texts import say
-from stentor.text.transcript_formats import decoded, lines_of, table_texts
+from stentor.text.transcript_formats import decoded, lines_of
 
 MOST_PHRASES = 5000
 """Phrases of the longest list."""

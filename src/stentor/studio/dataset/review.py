@@ -229,7 +229,7 @@ def _answer(dataset: DataSet, items: list[_Item], left: int) -> DatasetFindings:
     remarks: dict[str, list[dict[str, str]]] = {}
     worst: dict[str, tuple[int, float]] = {}
     kinds: Counter[str] = Counter()
-    for place, (kind, suspicious) in enumerate(outliers_by_kind(measured_rows, set()).items()):
+    for place, (kind, suspicious) in enumerate(outliers_by_kind(measured_rows, {}).items()):
         for badness, row, detail in suspicious:
             if kind == "unusable":
                 detail = row.sound.message

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from stentor.data.layouts.transcripts import READERS
 from stentor.errors import AudioError, ConfigError, DataError, StentorError
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import Record, clean_text
 from stentor.studio.phrases import checked_language
 from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown, source_name
-from stentor.text.transcript_formats import MOST_PROBLEMS, READERS, TranscriptEntry, decoded, key, plain_lines, stem
+from stentor.text.transcript_formats import MOST_PROBLEMS, TranscriptEntry, decoded, key, plain_lines, stem
 
 MOST_TEXT = 20 * 2**20
 """Bytes of the largest transcript file."""

@@ -27,6 +27,7 @@ from stentor.studio.projects import DataSet, Projects, Record
 from stentor.studio.runs import jobs
 from stentor.studio.texts import render, say
 from stentor.studio.uploaded_audio import Upload, checked, read
+from stentor.text.normalize import DEFAULT
 
 RATE = 16000
 """Hz of a clip that a model hears."""
@@ -82,7 +83,7 @@ def trial(projects: Projects, name: str) -> RunTrial:
     if kind not in TASKS:
         raise ConfigError(f"A model of the task {kind} cannot be tried here, only those for {', '.join(TASKS)}.")
     source, parts = _origin(projects, job.folder, training)
-    return RunTrial(name, export, kind, source, parts, str(task.get("normalizer") or "whisper_basic"))
+    return RunTrial(name, export, kind, source, parts, str(task.get("normalizer") or DEFAULT))
 
 
 def _origin(projects: Projects, folder: Path, training: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
@@ -304,11 +305,9 @@ def _hear(model: Model, tried: RunTrial, clip: TrialClip, language: str | None, 
         answer.text, answer.words = transcript.text, transcript.words
     answer.took = time.perf_counter() - began
     if clip.text and answer.segments is None:
-        from stentor.metrics.wer import REFERENCE, word_errors
-        from stentor.text.normalize import normalize
+        from stentor.metrics.wer import REFERENCE, text_errors
 
-        reference, hypothesis = (normalize(t, tried.normalizer, language) for t in (clip.text, answer.text))
-        counts = word_errors([(reference, hypothesis)], language)
+        counts = text_errors(clip.text, answer.text, language, tried.normalizer)
         answer.errors, answer.total = int(counts[:, :REFERENCE].sum()), int(counts[:, REFERENCE].sum())
 
 

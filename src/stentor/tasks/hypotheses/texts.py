@@ -11,11 +11,10 @@ from typing import Any, Literal
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from stentor.data.batch import Batch, Example, HypothesisSearch
+from stentor.data.batch import Batch, Example, HypothesisSearch, num_samples
 from stentor.losses.sequence import PolicyGradient, SequenceLoss
 from stentor.metrics.wer import REFERENCE, count_errors, normalized_pairs
 from stentor.models.base import Bundle
-from stentor.models.collate import num_samples
 from stentor.models.decoding.rescoring import IGNORED
 from stentor.models.pretrained.lora import without_adapters
 

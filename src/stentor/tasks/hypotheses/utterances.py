@@ -20,6 +20,7 @@ from stentor.models.base import Bundle
 from stentor.tasks.hypotheses.texts import Written, attach, item_seed
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
 from stentor.tasks.speak.generation import Generation
+from stentor.text.normalize import DEFAULT
 
 
 def prepare(examples: Sequence[Example], processor: Any) -> HypothesisSearch:
@@ -96,5 +97,5 @@ def _errors(
     total = np.zeros((len(items), 4), np.int64)
     for recognizer in recognizers:
         heard = evaluate_clips(recognizer, audios, codec.sample_rate, languages, device)
-        total += count_errors(normalized_pairs(references, heard, "whisper_basic", languages, loss.unit, None))
+        total += count_errors(normalized_pairs(references, heard, DEFAULT, languages, loss.unit, None))
     return torch.from_numpy(total)

@@ -20,6 +20,7 @@ from stentor.metrics.speech import (
     speaking_rate,
 )
 from stentor.tasks.speak.evaluator import SpeechEvaluator, evaluate_clips
+from stentor.text.normalize import DEFAULT
 from stentor.text.protocols import BY_CHARACTERS
 
 
@@ -69,7 +70,7 @@ def scores(
     speakers: Sequence[str | None],
     references: Sequence[int | None] | None = None,
     relative: bool = False,
-    normalizer: str = "whisper_basic",
+    normalizer: str = DEFAULT,
     item_means: bool = False,
 ) -> dict[str, Score]:
     """Metrics over the rows of `evaluate_items`: error rates, similarity of voices, the mean of each quality, and the

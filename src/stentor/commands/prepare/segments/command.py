@@ -6,6 +6,7 @@ divide the others into passes. A pass keeps a journal, `pass-1.jsonl.part`, so t
 kill."""
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -56,7 +57,10 @@ def recordings(data: str) -> tuple[RecordTable[Work], str]:
     """The recordings of a source that no stage has seen, and their fingerprint."""
     source, digest = parse_source(data), Fingerprint(_description)
     cuts = digest.through(within_hours(source, source.cuts()))
-    return RecordTable(Work(index, cut) for index, cut in enumerate(cuts)), str(digest)
+    table = RecordTable(Work(index, cut) for index, cut in enumerate(cuts))
+    for note in source.notes():
+        print(note, file=sys.stderr, flush=True)
+    return table, str(digest)
 
 
 def refuse_unusable(summary: dict[str, Any]) -> None:

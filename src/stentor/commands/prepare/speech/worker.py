@@ -179,13 +179,12 @@ def _line(spoken: Spoken) -> TextLine:
 def error_rate(text: str, recognized: str, language: str | None) -> float:
     """Errors of the recogniser's text per word of the text; of the normalisers that read numbers as words and as
     digits, the one by which they agree better counts, since recognisers write either."""
-    from stentor.metrics.wer import rate, word_errors
-    from stentor.text.normalize import normalize
+    from stentor.metrics.wer import rate, text_errors
+    from stentor.text.languages import language_code
+    from stentor.text.normalize import DEFAULT
 
-    return min(
-        rate(word_errors([(normalize(text, name, language), normalize(recognized, name, language))], language))
-        for name in ("whisper_basic", "whisper_english")
-    )
+    names = [DEFAULT, "whisper_english"] if language_code(language) in (None, "en") else [DEFAULT]
+    return min(rate(text_errors(text, recognized, language, name)) for name in names)
 
 
 def unread_script(text: str, language: str | None) -> str | None:

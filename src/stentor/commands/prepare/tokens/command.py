@@ -8,6 +8,7 @@ with the same bytes.
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -47,6 +48,8 @@ def prepare_tokens(options: TokensOptions) -> None:
             why = "is read as a stream; shards are planned over all records: `stream=false`"
             raise ConfigError(f"{options.data} {why}.")
         plan = plan_shards(source.cuts(), options)
+        for note in source.notes():
+            print(note, file=sys.stderr, flush=True)
         settings = _settings(options, plan)
         _check_settings(options.to, settings)
         if (options.to / "summary.json").is_file():

@@ -9,6 +9,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.grid_processor import GridProcessor
 from stentor.models.decoding.frame_grid import FrameGrid
+from stentor.models.text.control_tokens import text_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +64,7 @@ class KyutaiSpeechToText(GridProcessor):
 
     def ids(self, text: str) -> list[int]:
         """Tokens of each word by itself, as in training."""
-        return [i for word in text.split() for i in self.hf.tokenizer(word, add_special_tokens=False).input_ids]
+        return [i for word in text.split() for i in text_ids(self.hf.tokenizer, word)]
 
     def start(self, delay: int) -> list[int]:
         return [self._first]

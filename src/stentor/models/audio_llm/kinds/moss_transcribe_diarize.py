@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stentor.data.batch import Example
 from stentor.models.audio_llm.turns import TIME, TurnsProcessor, read_turns
 from stentor.models.collate import mask_features
+from stentor.models.text.control_tokens import as_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,8 +37,9 @@ class MossTranscribeDiarize(TurnsProcessor):
     longest_seconds = 5400.0
 
     def turn_ids(self, turns: Sequence[dict[str, Any]]) -> list[int]:
-        parts = (f"[{t['start']:.2f}][S{t['speaker'] + 1:02d}]{t['text']}[{t['end']:.2f}]" for t in turns)
-        return self.ids("".join(parts))
+        texts = [as_text(self.hf.tokenizer, turn["text"]) for turn in turns]
+        parts = (f"[{t['start']:.2f}][S{t['speaker'] + 1:02d}]{x}[{t['end']:.2f}]" for t, x in zip(turns, texts))
+        return self._all_ids("".join(parts))
 
     def parse(self, text: str) -> tuple[list[dict[str, Any]], bool]:
         turns = read_turns(TURN, text)

@@ -13,10 +13,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.batch import Example
+from stentor.data.batch import Example, num_samples
 from stentor.models.audio_llm.processor import PromptParts
 from stentor.models.audio_llm.turns import TurnsProcessor
-from stentor.models.collate import SHORTEST, mask_features, num_samples, pad_shortest
+from stentor.models.collate import SHORTEST, mask_features, pad_shortest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,12 +69,14 @@ class Nemotron35Transcribe(TurnsProcessor):
             ids += [self.tags[min(turn["speaker"], len(self.tags) - 1)], *self.ids(f" {turn['text']}")]
         return ids
 
-    def _drop_reason(self, example: Example, tokens: int) -> tuple[str, str] | None:
+    def refusal(self, example: Example, labels: bool) -> tuple[str, str] | None:
         speakers = max((turn["speaker"] for turn in example.extra.get("turns", ())), default=0) + 1
-        if tokens and speakers > len(self.tags):  # without tokens it is to be answered, not learnt
-            sentence = f"{example.id}: {speakers} speakers; the model has tags for {len(self.tags)}."
-            return "too_many_speakers", sentence
-        return super()._drop_reason(example, tokens)
+        if labels and speakers > len(self.tags):
+            return "too_many_speakers", (
+                f"{example.id}: {speakers} speakers; the model has tags for {len(self.tags)}. Cut it into parts with "
+                "fewer speakers, or leave it out."
+            )
+        return super().refusal(example, labels)
 
     def answer_text(self, ids: Sequence[int]) -> str:
         return str(self.hf.tokenizer.decode(list(ids), skip_special_tokens=False))

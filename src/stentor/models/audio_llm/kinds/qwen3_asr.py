@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stentor.audio.features import HOP, WhisperMel
-from stentor.data.batch import Example
+from stentor.data.batch import Example, num_samples
 from stentor.errors import ConfigError
 from stentor.models.audio_llm.chat import ChatProcessor
-from stentor.models.collate import mask_features, num_samples
+from stentor.models.collate import mask_features
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stentor.data.batch import Example
+from stentor.data.batch import Example, num_samples
 from stentor.models.audio_llm.turns import TIME, TurnsProcessor, read_turns
-from stentor.models.collate import mask_audio, num_samples
+from stentor.models.collate import mask_audio
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,7 +72,7 @@ class VibeVoiceAsr(TurnsProcessor):
             return turns, False
         return turns, isinstance(whole, list) and len(whole) == len(turns)
 
-    def written(self, text: str) -> str:
+    def words_in(self, text: str) -> str:
         try:
             return str(json.loads(f'"{text}"', strict=False))
         except ValueError:  # cut off within an escape

@@ -15,7 +15,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError, DataError, require
 from stentor.models.audio_llm.processor import AudioLLMProcessor, PromptParts
 from stentor.models.collate import mask_features
-from stentor.text.languages import find
+from stentor.text.languages import among, table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -157,9 +157,9 @@ class Voxtral(TekkenProcessor):
 def code(language: str | None) -> str | None:
     """The code of two letters (ISO 639-1) of a language named by code, locale (`en-US`) or English name; None when none
     is named. Raises DataError for a language without such a code: transcription requests name no other."""
-    row = find(language or "")
-    if not (language or "").strip() or (row is not None and len(row.code) == 2):
-        return row and row.code
+    known = among(language, tuple(name for name in table() if len(name) == 2))
+    if known is not None or not (language or "").strip():
+        return known
     raise DataError(
         f"Voxtral's prompt can name no language {language!r}: give a code of two letters (ISO 639-1) such as en or fr, "
         "or leave the language out to detect it."

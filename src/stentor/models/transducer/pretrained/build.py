@@ -3,6 +3,7 @@ and stentor.json with what only Stentor knows, such as how confidences are calib
 PEFT's files instead of the weights, and the family section and the commit of the base in stentor.json. Parts that are
 trained in addition to adapters, such as the predictor, are saved with them (PEFT's `modules_to_save`)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from stentor.models.encoders.streaming.chunks import KnownChunks
 from stentor.models.pretrained.load import load_pretrained, part_config, set_memory_options
 from stentor.models.pretrained.lora import is_adapter
 from stentor.models.pretrained.weights import ADAPTER_FILE, add_trained, export_folder, read_section, read_weights
+from stentor.models.text.spelling import plain
 from stentor.models.text.tokenizers import TokenizerSection, made_tokenizer
 from stentor.models.transducer.config import KINDS, TransducerFamily, TransducerKind
 from stentor.models.transducer.pretrained.modeling import PretrainedTransducer
@@ -31,12 +33,20 @@ class TransducerBuilder(RecogniserBuilder):
     """stentor.json holds everything that our model adds to transformers' `recogniser`."""
 
     def new(self, family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
-        texts = requirements.texts or (lambda: ())
+        texts, made = requirements.texts or (lambda: ()), requirements.made
+
+        def make(section: TokenizerSection) -> Any:
+            from transformers import AutoTokenizer
+
+            if made is not None:
+                return AutoTokenizer.from_pretrained(made, trust_remote_code=False)
+            return new_tokenizer(section, map(plain, texts()) if family.accents == "strip" else texts())
+
         base = family
         if family.init is not None:  # an export: its tokenizer is its own
             nothing = dict.fromkeys(("config", "revision", "tokenizer"))
             base = family.model_copy(update={"source": str(export_folder(family.init)), **nothing})
-        bundle = assemble(base, texts, "model" if family.init is None else "model.init")
+        bundle = assemble(base, make, "model" if family.init is None else "model.init")
         term = bundle.model.term
         if set(requirements.terms) != {term}:
             raise ConfigError(
@@ -48,7 +58,7 @@ class TransducerBuilder(RecogniserBuilder):
         return bundle
 
     def open(self, family: TransducerFamily, folder: Path, facts: dict[str, Any]) -> Bundle:
-        bundle = assemble(family, lambda: (), "model")
+        bundle = assemble(family, lambda section: new_tokenizer(section, ()), "model")
         buffers = bundle.model.state_dict().keys() & facts.keys()
         bundle.model.load_state_dict({name: torch.tensor(facts[name]) for name in buffers}, strict=False)
         return bundle
@@ -76,9 +86,9 @@ class TransducerBuilder(RecogniserBuilder):
         return of_base | super().facts(bundle, to_base)
 
 
-def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
+def assemble(family: TransducerFamily, make: Callable[[TokenizerSection], Any], where: str) -> Bundle:
     """Model and processor, without freezing and adapters; those of an export are folded in. A model from a config, and
-    one whose section has a `tokenizer`, writes what the texts are written with."""
+    one whose section has a `tokenizer`, gets the tokenizer that `make` returns for this section."""
     import transformers
 
     if family.source is not None and (Path(family.source) / ADAPTER_FILE).is_file():
@@ -88,7 +98,7 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
                 f"{where}.tokenizer: {folder} holds adapters for another one: write the model with `stentor export "
                 "--merge` and start from that."
             )
-        bundle = assemble(read_section(TransducerFamily, folder)[0], texts, where)
+        bundle = assemble(read_section(TransducerFamily, folder)[0], make, where)
         inner = Bundle(bundle.model.recogniser, bundle.processor, bundle.family, origin=bundle.origin)
         add_trained(inner, read_weights(folder)[1], folder, apart=False)
         bundle.family, bundle.origin = family, Origin()
@@ -102,7 +112,7 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
     hf = None if family.source is None else _pretrained_processor(family, kind, where)
     fresh = hf is None or family.tokenizer is not None
     if fresh:
-        hf = _new_processor(kind, config, hf, new_tokenizer(family.tokenizer or TokenizerSection(), texts()))
+        hf = _new_processor(kind, config, hf, make(family.tokenizer or TokenizerSection()))
         config.vocab_size, config.pad_token_id = len(hf.tokenizer), hf.tokenizer.pad_token_id
         config.blank_token_id = hf.tokenizer.convert_tokens_to_ids(BLANK)
     before = quiet(config.encoder_config)
@@ -123,7 +133,7 @@ def assemble(family: TransducerFamily, texts: Any, where: str) -> Bundle:
     shape = _geometry(config.encoder_config, kind)
     model = PretrainedTransducer(recogniser, kind, 1 / shape.frame_rate)
     model.before = before
-    processor = PretrainedProcessor(hf, shape, kind)
+    processor = PretrainedProcessor(hf, shape, kind, family.accents == "strip")
     if family.streaming is not None:
         processor.streaming = family.streaming
         model.shape = processor.shape = replace(shape, log_mel="fixed")

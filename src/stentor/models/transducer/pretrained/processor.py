@@ -11,10 +11,10 @@ from stentor.data.batch import Batch, Example
 from stentor.errors import DataError
 from stentor.models.collate import encoder_inputs
 from stentor.models.encoders.geometry import Geometry
-from stentor.models.text.spelling import Pieces
+from stentor.models.text.spelling import Pieces, written
 from stentor.models.transducer.config import TransducerKind
 from stentor.models.transducer.processor import TransducerProcessor
-from stentor.text.languages import find, spellings
+from stentor.text.languages import among, find
 
 BLANK = "<blank>"
 AUTO = "auto"
@@ -24,12 +24,12 @@ AUTO = "auto"
 class PretrainedProcessor(TransducerProcessor):
     """`hf` is transformers' processor of the model: its extractor and tokenizer make what the model was trained on."""
 
-    def __init__(self, hf: Any, shape: Geometry, kind: TransducerKind):
+    def __init__(self, hf: Any, shape: Geometry, kind: TransducerKind, strip: bool = False):
         super().__init__(hf.tokenizer, shape)
         self.trained_speech = None  # type: ignore[assignment]  # pretrained on clips of all kinds, as exports are read
         self.hf, self.term = hf, kind.term
         self.eos_id = int(hf.tokenizer.convert_tokens_to_ids(BLANK))  # texts have no end token
-        self.spelling = Pieces(hf.tokenizer)
+        self.spelling = Pieces(hf.tokenizer, strip)
         prompts = vars(hf).get("prompt_dictionary") or {}
         self.prompts = {name.lower(): i for name, i in prompts.items()}
         """Prompts of the languages that can be set, by code."""
@@ -48,19 +48,15 @@ class PretrainedProcessor(TransducerProcessor):
         return batch
 
     def _prompt(self, language: str | None) -> int:
-        for name in spellings(language or AUTO):
-            if name in self.prompts:
-                return self.prompts[name]
-        raise DataError(f"The model does not know the language {language}: leave the language out to detect it.")
+        if error := self.unknown_language(language):
+            raise DataError(error)
+        return self.prompts[among(language or AUTO, tuple(self.prompts)) or AUTO]
 
     def unknown_language(self, language: str | None) -> str | None:
         """Return the error for a language that the model has no prompt for, None where it has one."""
-        if self.prompts:
-            try:
-                self._prompt(language)
-            except DataError as error:
-                return str(error)
-        return None
+        if not self.prompts or among(language or AUTO, tuple(self.prompts)) is not None:
+            return None
+        return f"The model does not know the language {language}: leave the language out to detect it."
 
     def ids(self, text: str) -> list[int]:
         """The tokens of a text."""
@@ -68,6 +64,9 @@ class PretrainedProcessor(TransducerProcessor):
 
     def unknown_letters(self, text: str) -> str:
         return self.spelling.encode(text)[1]
+
+    def written(self, letter: str) -> str:
+        return written(self.spelling, letter)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.spelling.decode(ids)

@@ -48,7 +48,7 @@ class Csm(TTSProcessor):
 
     def setup(self, config: Any) -> None:
         self.codebooks, self.vocabulary = config.num_codebooks, config.codebook_pad_token_id
-        self.longest = config.max_position_embeddings
+        self.longest, self.more = config.max_position_embeddings, 1
         self.audio_id, self.audio_end = config.audio_token_id, config.audio_eos_token_id
         self.end_code = config.codebook_eos_token_id
 
@@ -68,9 +68,6 @@ class Csm(TTSProcessor):
         """`instruct` is the speaker, in published models a number; without one it is 0."""
         tokenizer = self.tokenizer
         return [tokenizer.bos_token_id, *self.ids(f"[{instruct or 0}]{text}"), tokenizer.eos_token_id]
-
-    def tokens(self, cut: Any, seconds: float) -> int:
-        return super().tokens(cut, seconds) + 1
 
     def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], int]:
         """`input_ids` [B, L], `codes` [N, codebooks] of the positions of audio, in order, and `labels` [B, L,

@@ -3,12 +3,12 @@ later than the first (its delay). The frames of a voice are the beginning of wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from stentor.data.cut import text_of
 from stentor.models.codecs.base import INSIDE
 from stentor.models.tts.processor import IGNORED, Prompt, Sample, TTSProcessor, delayed
 
@@ -30,6 +30,7 @@ class Dia(TTSProcessor):
     architecture = "DiaForConditionalGeneration"
     tokenizer_holds = "the processor of a Dia model"
     blank = 0
+    tags = re.compile(r"(\[S\d\])")
     generation_keys = (*TTSProcessor.generation_keys, "guidance")
 
     @classmethod
@@ -61,6 +62,7 @@ class Dia(TTSProcessor):
         self.codebooks, self.delays = decoder.num_channels, list(config.delay_pattern)
         self.end, self.pad, self.begin = decoder.eos_token_id, decoder.pad_token_id, decoder.bos_token_id
         self.vocabulary = min(self.end, self.pad, self.begin)
+        self.more = max(self.delays) + 2
         self.longest, self.longest_text = (c.max_position_embeddings for c in (decoder, config.encoder_config))
 
     def model_codec(self, pretrained: Any) -> AudioCodec:
@@ -73,12 +75,8 @@ class Dia(TTSProcessor):
     def prompt_ids(self, text: str, instruct: str | None) -> list[int]:
         return self.ids(text if text.lstrip().startswith("[S") else f"{SPEAKER} {text}")
 
-    def tokens(self, cut: Any, seconds: float) -> int:
-        return super().tokens(cut, seconds) + max(self.delays) + 2
-
-    def lengths(self, cut: Any, seconds: float) -> list[tuple[str, int, int]]:
-        text = len(self.prompt_ids(text_of(cut) or "", None))
-        return [("text", text, self.longest_text), ("frames", self.tokens(cut, seconds) - text - 1, self.longest)]
+    def lengths(self, text: int, frames: int) -> list[tuple[str, int, int]]:
+        return [("text", text, self.longest_text), ("frames", frames - 1, self.longest)]
 
     def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], int]:
         """`input_ids` and `attention_mask` [B, S], `decoder_input_ids` [B, L, codebooks], `labels` [B codebooks, L]."""

@@ -41,18 +41,15 @@ class HiggsAudioV2(TTSProcessor):
 
     def setup(self, config: Any) -> None:
         self.codebooks, self.vocabulary = config.num_codebooks, config.audio_stream_bos_id
-        self.longest = config.max_position_embeddings
+        self.longest, self.more = config.max_position_embeddings, self.codebooks + 1
         self.audio_id, self.pad_id = config.audio_token_id, config.pad_token_id
         self.begin, self.end = config.audio_stream_bos_id, config.audio_stream_eos_id
 
     def prompt_ids(self, text: str, instruct: str | None) -> list[int]:
-        return self.ids(self.hf.render([*self._system(instruct), message("user", text)]))
+        return self.template_ids(self.hf.render([*self._system(instruct), message("user", self.plain(text))]))
 
     def _system(self, instruct: str | None) -> list[dict[str, Any]]:
-        return [message("system", SYSTEM), *([message("scene", instruct)] if instruct else [])]
-
-    def tokens(self, cut: Any, seconds: float) -> int:
-        return super().tokens(cut, seconds) + self.codebooks + 1
+        return [message("system", SYSTEM), *([message("scene", self.plain(instruct))] if instruct else [])]
 
     def columns(self, codes: np.ndarray) -> Tensor:
         """Codes [C, T] as the model reads them, int64 [T + C + 1, C]: codebook c begins c + 1 positions late, the token
@@ -87,9 +84,9 @@ class HiggsAudioV2(TTSProcessor):
 
     def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
         """A voice is an earlier turn: its text, then its audio."""
-        turns = [message("user", before), message("assistant", ""), message("user", text)]
+        turns = [message("user", self.plain(before)), message("assistant", ""), message("user", self.plain(text))]
         prompt.codes = self.columns(codes).T.numpy()
-        ids = self.ids(self.hf.render([*self._system(instruct), *turns]))
+        ids = self.template_ids(self.hf.render([*self._system(instruct), *turns]))
         prompt.ids = filled(ids, self.audio_id, prompt.codes.shape[1])
 
     @classmethod

@@ -72,7 +72,7 @@ class PocketTTS(TTSProcessor):
         pretrained.latent_std.copy_(frames.std(1).clamp(min=1e-4))
 
     def prompt_ids(self, text: str, instruct: str | None) -> list[int]:
-        return self.ids(self.hf.render([message("user", text)]))
+        return self.template_ids(self.hf.render([message("user", self.plain(text))]))
 
     def inputs(self, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], dict[str, int]]:
         """Text and latents, noise [draws, frames, latent_dim] and `times` [draws, frames, 3] of the flow, and `ends`
@@ -139,7 +139,7 @@ class PocketTTS(TTSProcessor):
 
     def clone(self, prompt: Prompt, text: str, instruct: str | None, codes: np.ndarray, before: str) -> None:
         """Only the latents of a voice precede the text."""
-        ids = self.ids(self.hf.render([message("user", "", text)]))
+        ids = self.template_ids(self.hf.render([message("user", "", self.plain(text))]))
         prompt.codes, prompt.ids = codes, filled(ids, self.config.audio_prompt_token_id, codes.shape[1])
 
     @classmethod

@@ -1,0 +1,199 @@
+"""Recognition of layouts: what a file of records is, by its content."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from stentor.audio.suffixes import is_audio
+from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, TextLines, open_text, parse_object
+from stentor.data.layouts.documents import DOCUMENTS, read_document
+from stentor.data.layouts.kaldi import read_kaldi
+from stentor.data.layouts.names import AudioNames
+from stentor.data.layouts.reading import NATIVE, Columns, Reading
+from stentor.data.layouts.records import FUNASR, QWEN, Converter, is_native
+from stentor.data.layouts.tables import HEADERLESS, HEADERS, recognise_table
+from stentor.data.storage import name_of
+from stentor.errors import DataError
+from stentor.text.field_names import TIMES, fields_of
+
+HEAD = 2**20
+"""Bytes of a file by which its encoding is recognised."""
+ENCODINGS = {"utf-16": "UTF-16", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", "cp1252": "Windows-1252"}
+OBJECTS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "Qwen3-ASR JSON lines": lambda row: bool(QWEN.match(str(row.get("text")))),
+    NATIVE: is_native,
+    "NeMo manifest": lambda row: "audio_filepath" in row,
+    "chats of ms-swift, LLaMA-Factory or Qwen2-Audio": lambda row: bool({"messages", "conversations"} & row.keys()),
+    "FunASR JSON lines": lambda row: FUNASR.keys() <= row.keys(),
+    "JSON lines with other keys": lambda row: "audio_path" in fields_of(row),
+}
+"""Layouts of JSON lines, the first that fits counts."""
+TABLES = (".csv", ".tsv", ".psv", ".jsonl", ".json", ".list", ".txt")
+"""Endings of files that may be tables."""
+LAYOUTS = (*OBJECTS, *DOCUMENTS, *HEADERS, *HEADERLESS, "table with a line of names")
+"""Names of the layouts of files."""
+
+
+def recognise(path: Path, columns: Columns | None = None, folder: Path | None = None) -> Reading:
+    """The reading of a file, or of a folder, of records. `columns` names keys or columns that are called otherwise;
+    names of audio files start from `folder`, or from the file's own. Raises `DataError` that lists the layouts and what
+    was found for what is none of them."""
+    if path.is_dir():
+        return _recognise_folder(path, columns or {}, folder)
+    columns, base, head = columns or {}, path.parent if folder is None else folder, b""
+    with open_text(path) as lines, suppress(EOFError, gzip.BadGzipFile, zlib.error):  # told when lines are read
+        zipped = lines.zipped
+        head = lines.file.read(HEAD)
+    encoding = encoding_of(head)
+    rows = partial(_lines, path, encoding)
+    with rows() as opened:
+        sample = [line for _, line in islice(opened.numbered(), MAX_PROBLEMS) if isinstance(line, str) and line.strip()]
+    convert = Converter(columns)
+
+    def parse(line: Any, where: str) -> dict[str, Any]:
+        return convert(line if isinstance(line, dict) else parse_object(line, where), where)
+
+    reading = Reading(NATIVE, path, base, rows, parse, by_line=not zipped and not encoding, repaired=convert.repaired)
+    reading.found = (f"Its text is {ENCODINGS[encoding]}, by what it holds.",) if encoding else ()
+    audio = convert.foreign = AudioNames(base, convert.repaired)
+    first = sample[0].lstrip("\ufeff \t") if sample else ""
+    if not first or first.startswith(("{", "[")) or (path.suffix == ".jsonl" and not columns):
+        return _json(reading, sample, convert, audio)  # says what is no JSON
+    if (table := recognise_table(sample, audio, columns)) is None:
+        raise unknown(path, first)
+    by_number = dict(enumerate(table.names, 1))
+    convert.columns = {k: by_number.get(v, str(v)) if isinstance(v, int) else v for k, v in columns.items()}
+    if missing := [str(name) for name in convert.columns.values() if name not in table.names]:
+        raise unknown(path, ", ".join(table.names), missing)
+    convert.find, convert.written = audio, True
+    reading.layout, reading.first_line, reading.regroup = table.layout, table.first, table.rows
+    reading.parse = lambda row, where: convert(table.record(row, where), where)
+    return reading
+
+
+@contextmanager
+def _lines(path: Path, encoding: str | None) -> Iterator[TextLines]:
+    """The lines of a text file in any encoding."""
+    with open_text(path) as lines:
+        if encoding is not None:
+            try:
+                lines.file = io.BytesIO(lines.file.read().decode(encoding).encode())
+            except UnicodeError as error:
+                problem = f"{name_of(path)}: its text is no {ENCODINGS[encoding]} ({error})"
+                raise DataError(f"{problem}: save it as UTF-8.") from None
+        yield lines
+
+
+def encoding_of(head: bytes) -> str | None:
+    """The encoding of a text by its first bytes; None for UTF-8, also where single lines of it are damaged."""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    if head[:40].count(0) * 3 > len(head[:40]):
+        return "utf-16-be" if head[0] == 0 else "utf-16-le"
+    if re.search(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}", head):
+        return None
+    runs = [run.decode("cp1252", "replace") for run in re.findall(rb"[\x80-\xff]+", head)]
+    signs = "‘’“”–—…«»¿¡€°"
+    return "cp1252" if runs and all(len(r) < 4 and all(c.isalpha() or c in signs for c in r) for r in runs) else None
+
+
+def _json(reading: Reading, sample: list[str], convert: Converter, audio: AudioNames) -> Reading:
+    """The reading with the layout of JSON lines or of a JSON document."""
+    rows: list[dict[str, Any]] = []
+    for line in sample:
+        with suppress(DataError):
+            rows.append(parse_object(line, ""))
+    document = None
+    if not rows or (len(rows) == 1 and not any(fits(rows[0]) for fits in OBJECTS.values())):
+        with reading.rows() as lines, suppress(UnicodeDecodeError):
+            document = read_document(lines.file.read().decode("utf-8-sig"), name_of(reading.path))
+    if document is not None:
+        rows = [row for row in document.records if isinstance(row, dict)]
+        reading.layout, reading.found = document.layout, (*reading.found, *document.found)
+        reading.rows, reading.by_line, reading.unit = lambda: nullcontext(document), False, ": record "
+    if not rows or any(row.get("type") in LHOTSE for row in rows):
+        return reading
+    keys = dict.fromkeys(key for row in rows[:MAX_PROBLEMS] for key in row)
+    missing = [str(name) for name in convert.columns.values() if str(name) not in keys]
+    kind = next((name for name, fits in OBJECTS.items() if any(map(fits, rows[:MAX_PROBLEMS]))), None)
+    if missing or (kind is None and "audio_path" not in convert.columns):
+        raise unknown(reading.path, ", ".join(keys), missing)
+    if document is None:
+        reading.layout = kind or "JSON lines with other keys"
+    if kind != NATIVE or convert.columns or document is not None:
+        convert.find = audio
+    elif ignored := [f"`{key}`" for key in fields_of(keys, TIMES).values() if key not in TIMES[:2]]:
+        text = f"Not read beside `audio_path`: {', '.join(ignored)}; say what they are with `columns`."
+        reading.found = (*reading.found, text)
+    return reading
+
+
+def _recognise_folder(path: Path, columns: Columns, folder: Path | None) -> Reading:
+    """The reading of a Kaldi folder, or of the one table of a folder."""
+    if (path / "wav.scp").is_file():
+        return read_kaldi(path, folder)
+    tables = tables_in(path, columns)
+    if len(tables) != 1:
+        found = ", ".join(table.name for table in tables)
+        audio = f"for its audio alone `type=audio_folder,path={path}`"
+        several = f"several tables of recordings: give one of {found}, or {audio}"
+        raise DataError(f"{path}: the folder has {several if tables else f'no table of recordings; {audio}'}.")
+    return replace(recognise(tables[0], columns, folder), by_line=False)
+
+
+def tables_in(folder: Path, columns: Columns | None = None) -> list[Path]:
+    """The files of records in a folder, but for those that belong to one recording beside them; only that with the name
+    `metadata`, where there is one."""
+    files = [file for file in sorted(folder.iterdir()) if file.is_file()]
+    stems = {file.stem for file in files if is_audio(file)}
+    tables = [f for f in files if f.suffix.lower() in TABLES and f.stem not in stems and first_record(f, columns)]
+    return [table for table in tables if table.stem == "metadata"] or tables
+
+
+def first_lines(path: Path) -> list[str]:
+    """The first lines with text of a file in any encoding."""
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    lines = head.decode(encoding_of(head) or "utf-8-sig", "replace").splitlines()
+    return [line for line in lines if line.strip()][:MAX_PROBLEMS]
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file that is no JSON is a table of recordings that is understood by itself."""
+    try:
+        return path.is_file() and not recognise(path).layout.startswith("JSON")
+    except DataError:
+        return False
+
+
+def first_record(path: Path, columns: Columns | None = None) -> dict[str, Any] | None:
+    """The first record of a file that can be read; None where its layout is not known."""
+    try:
+        records = recognise(path, columns).records()
+        return next((record for record, _ in islice(records, MAX_PROBLEMS) if isinstance(record, dict)), None)
+    except DataError:
+        return None
+
+
+def unknown(path: Path, keys: str, missing: list[str] | None = None) -> DataError:
+    """The error for a file of no known layout."""
+    names = " or ".join(f"`{name}`" for name in missing or ())
+    problem = (
+        f"it has no {names}, which `columns` names" if names else "it has no `audio_path`, and no layout that is known"
+    )
+    return DataError(
+        f"{name_of(path)}: {problem}. It begins with: {keys.strip()[:200]}. "
+        "Say which is which with `columns`, such as `columns: {audio_path: file, text: words}`, or with numbers "
+        f"from 1; on the command line `type=jsonl,path={name_of(path)},columns.audio_path=file,columns.text=words`. "
+        f"Known layouts: {', '.join(LAYOUTS)}."
+    )

@@ -37,7 +37,7 @@ def build(kind, folder=None, texts=TEXTS, seed=0, made=None, **keys):
         {"config": {"model_type": kind, **tiny_transducers.CONFIGS[kind]}} if folder is None else {"from": str(folder)}
     )
     bundle = Family.model_validate({"type": "transducer", **origin, **keys}).build(
-        TaskRequirements("transcribe", (term(kind),), lambda: iter(texts), made=made)
+        TaskRequirements("transcribe", (term(kind),), lambda: iter(texts), resumed_export=made)
     )
     bundle.model.eval()
     return bundle

@@ -63,7 +63,7 @@ class Kind:
         origin = {} if "from" in keys else self.origin(folder)
         family = Family.model_validate({**self.keys, **origin, **keys})
         torch.manual_seed(seed)
-        bundle = family.build(TaskRequirements(self.task, self.terms, lambda: iter(texts), made=made))
+        bundle = family.build(TaskRequirements(self.task, self.terms, lambda: iter(texts), resumed_export=made))
         bundle.model.eval()
         return bundle
 

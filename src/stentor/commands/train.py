@@ -76,9 +76,9 @@ BASELINE_FOLDER = "before"
 """Folder of a run with the scores from before training."""
 
 
-def prepare(config: Config, say: Callable[[str], None], made: Path | None = None) -> TrainingSetup:
-    """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written. `made`: see
-    `TaskRequirements`."""
+def prepare(config: Config, say: Callable[[str], None], resumed_export: Path | None = None) -> TrainingSetup:
+    """Read the data's metadata, build the model and plan the batches; no audio is read, nothing is written.
+    `resumed_export`: see `TaskRequirements`."""
     task = config.task
     sections = losses_of(config)
     check_sections(config)
@@ -88,7 +88,7 @@ def prepare(config: Config, say: Callable[[str], None], made: Path | None = None
     train_data = train_dataset(config.data, config.train.seed, task.drop_reason, say, segments)
     requirements = task.requirements(sections)
     requirements.texts, requirements.cuts = train_data.texts, train_data.cuts
-    requirements.complete, requirements.made = not train_data.streams, made
+    requirements.complete, requirements.resumed_export = not train_data.streams, resumed_export
     torch.manual_seed(config.train.seed)
     bundle = build_model(config, requirements)
     task.check_processor(bundle.processor)
@@ -126,7 +126,7 @@ def prepare(config: Config, say: Callable[[str], None], made: Path | None = None
         partly = partly_trained(task, processor, train_data.cuts())
         data_warnings += [*partly, *task.data_warnings(train_data.cuts()), *untimed_words(train_data.cuts())]
     if changed := changed_letters(train_data.texts(), bundle.traits.written):
-        refuse = " `model.accents: keep` refuses such records." if "accents" in type(bundle.family).model_fields else ""
+        refuse = " `model.accents: keep` refuses such records." if bundle.family.has_accents else ""
         data_warnings.append(f"Letters that the model does not have are changed in {changed}.{refuse}")
     sizes = eval_size_lines(config.data, [*evals, *tests])
     for line in [*leakage.summary_lines(overlap), *data_warnings, *sizes]:

@@ -46,7 +46,7 @@ class TaskRequirements:
     cuts: Callable[[], Iterable[Cut]] | None = None
     """Training records, of a stream the first ones, for what is made from more than their texts, such as a codec that
     is fitted on their audio (`stentor.data.load_audio.load_audio`). Their audio is only read when it is asked for."""
-    made: Path | None = None
+    resumed_export: Path | None = None
     """Export of the checkpoint that training resumes from: what a family makes from the training data, such as a
     tokenizer, an alphabet or a codec, is taken from it, because its weights have a row for each entry. None: made from
     `texts` and `cuts`."""
@@ -138,6 +138,8 @@ class Family(Choice):
     engine refuses to shard, with a sentence."""
     tasks: ClassVar[tuple[str, ...]] = ()
     """Task types that this family serves."""
+    has_accents: ClassVar[bool] = False
+    """Whether its key `accents` decides about letters with accents that its alphabet lacks."""
     adapters_alone: ClassVar[bool] = False
     """Whether `lora` freezes everything but the adapters; otherwise the parts that have them."""
     layouts: ClassVar[tuple[str, ...]] = ("padded",)

@@ -181,12 +181,12 @@ class CTCBuilder(RecogniserBuilder):
                 "A model of type ctc is trained with one loss term named `ctc`, not "
                 f"{', '.join(requirements.terms) or 'none'}: write `losses: {{ctc: ctc}}`."
             )
-        texts, made = requirements.texts or (lambda: ()), requirements.made
+        texts, resumed = requirements.texts or (lambda: ()), requirements.resumed_export
 
         def make() -> Any:
-            if made is None:
+            if resumed is None:
                 return from_transcripts(texts(), family.accents)
-            return _tokenizer(CTCFamily(source=str(made)), "model")
+            return _tokenizer(CTCFamily(source=str(resumed)), "model")
 
         if family.init is not None:  # an export: its alphabet and its adapter are its own
             own = {"source": family.init, "config": None, "revision": None, "adapter": None}

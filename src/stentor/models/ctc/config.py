@@ -75,6 +75,7 @@ class CTCFamily(BuiltFamily):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe",)
+    has_accents: ClassVar[bool] = True
     hypotheses: ClassVar[tuple[str, ...]] = ("best",)
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config"),)
     implementation: ClassVar[str | None] = __package__

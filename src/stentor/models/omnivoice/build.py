@@ -58,7 +58,7 @@ def build(family: OmniVoice, requirements: TaskRequirements) -> Bundle:
     if family.source is not None:
         bundle = read(family, download(family), "model.from")
     else:
-        bundle = new(family, requirements, requirements.made or before)
+        bundle = new(family, requirements, requirements.resumed_export or before)
     processor: Any = bundle.processor
     processor.instruct_from = requirements.instruct_from
     if family.source is not None:

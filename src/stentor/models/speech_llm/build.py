@@ -36,7 +36,7 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
     tokenizer_type = family.tokenizer.type if family.tokenizer else None
     folder = export_folder(family.init) if family.init else None
     before = SpeechLLMProcessor.load(folder) if folder else None
-    made = SpeechLLMProcessor.load(requirements.made) if requirements.made else before
+    resumed = SpeechLLMProcessor.load(requirements.resumed_export) if requirements.resumed_export else before
     loaded = weight_names(folder) if folder else set()
     keeps = tokenizer_type is not None
     if folder and family.llm.source and any(name.startswith("llm.") for name in loaded):
@@ -44,10 +44,10 @@ def build(family: SpeechLLM, requirements: TaskRequirements) -> Bundle:
         if keeps := full_path_of(facts["family"]["llm"]["from"] or "") == full_path_of(family.llm.source):
             llm_config = AutoConfig.for_model(**facts["llm_config"])
     # What was made for an earlier model stays: its weights have a row for each token and character.
-    tokenizer = made.tokenizer if made and keeps else own_tokenizer(family, texts)
+    tokenizer = resumed.tokenizer if resumed and keeps else own_tokenizer(family, texts)
     ctc = None
     if family.ctc:
-        ctc = made.ctc.units if made and made.ctc else alphabet(texts())
+        ctc = resumed.ctc.units if resumed and resumed.ctc else alphabet(texts())
     shape = encoder_geometry(family.encoder, encoder_config)
     stride = frames_per_position(shape.frame_rate, family.projector.rate)
     processor = SpeechLLMProcessor(tokenizer, shape, stride, family.prompt, ctc, tokenizer_type, family.token_rate)

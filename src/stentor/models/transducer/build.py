@@ -56,13 +56,13 @@ def build(family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
     _check_terms(family, requirements)
     texts = requirements.texts or (lambda: iter(()))
     before = TransducerProcessor.load(export_folder(family.init)) if family.init else None
-    made = TransducerProcessor.load(requirements.made) if requirements.made else before
+    resumed = TransducerProcessor.load(requirements.resumed_export) if requirements.resumed_export else before
     config = part_config(family.encoder, "model.encoder")
     ctc = None
     if family.ctc:
-        ctc = made.ctc.units if made and made.ctc else alphabet(texts())
+        ctc = resumed.ctc.units if resumed and resumed.ctc else alphabet(texts())
     # What was made from the data of an earlier stage stays: its weights have a row for each token and character.
-    tokenizer = made.tokenizer if made else made_tokenizer(family.tokenizer or TokenizerSection(), texts())
+    tokenizer = resumed.tokenizer if resumed else made_tokenizer(family.tokenizer or TokenizerSection(), texts())
     processor = TransducerProcessor(tokenizer, encoder_geometry(family.encoder, config), ctc)
     if before is not None:
         processor.trained_speech = before.trained_speech

@@ -112,6 +112,7 @@ class TransducerFamily(BuiltFamily):
     """Recompute activations in the backward pass. This takes less memory and is about a third slower."""
     tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
     exclusive_keys: ClassVar[tuple[tuple[str, ...], ...]] = (("from", "config", "encoder"),)
+    has_accents: ClassVar[bool] = True
     hypotheses: ClassVar[tuple[str, ...]] = ("best",)
     implementation: ClassVar[str | None] = __package__
 

@@ -19,8 +19,10 @@ def build(family: Transformer, requirements: TaskRequirements) -> Bundle:
     """See `Family.build`."""
     _check_terms(family, requirements)
     before = TransformerProcessor.load(export_folder(family.init)) if family.init is not None else None
-    made = TransformerProcessor.load(requirements.made) if requirements.made is not None else before
-    processor = _processor(family, requirements, made)
+    resumed = (
+        TransformerProcessor.load(requirements.resumed_export) if requirements.resumed_export is not None else before
+    )
+    processor = _processor(family, requirements, resumed)
     if before is not None:
         processor.trained_speech = before.trained_speech
     bundle = assemble(family, processor, requirements.classes)

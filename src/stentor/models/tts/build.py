@@ -18,7 +18,7 @@ class TTSBuilder(TransformersBuilder):
         check_terms(family.type, requirements, "model")
         if family.source is not None:
             return self.made(family, codec_override(family, self.codec_in(model_folder(family, "model"))))
-        before = requirements.made or (Path(family.init) if family.init else None)
+        before = requirements.resumed_export or (Path(family.init) if family.init else None)
         bundle = self.made(family, codec_of(family, requirements, before))
         codec = bundle.processor.codec
         if family.init is None and requirements.cuts is not None and codec is not None:

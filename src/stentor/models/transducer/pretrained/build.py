@@ -33,13 +33,13 @@ class TransducerBuilder(RecogniserBuilder):
     """stentor.json holds everything that our model adds to transformers' `recogniser`."""
 
     def new(self, family: TransducerFamily, requirements: TaskRequirements) -> Bundle:
-        texts, made = requirements.texts or (lambda: ()), requirements.made
+        texts, resumed = requirements.texts or (lambda: ()), requirements.resumed_export
 
         def make(section: TokenizerSection) -> Any:
             from transformers import AutoTokenizer
 
-            if made is not None:
-                return AutoTokenizer.from_pretrained(made, trust_remote_code=False)
+            if resumed is not None:
+                return AutoTokenizer.from_pretrained(resumed, trust_remote_code=False)
             return new_tokenizer(section, map(plain, texts()) if family.accents == "strip" else texts())
 
         base = family

@@ -22,7 +22,7 @@ class Objects:
     where: str
     records: Sequence[Any]
     """Objects; what is none is an error where it is read."""
-    found: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     zipped = damaged = False
 
     def numbered(self) -> Iterator[tuple[int, Any]]:

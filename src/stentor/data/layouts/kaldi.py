@@ -59,11 +59,11 @@ def read_kaldi(folder: Path, base: Path | None = None) -> Reading:
     names = ", ".join(name for name in ("wav.scp", "segments", *TABLES, "reco2dur") if (folder / name).is_file())
     reading = Reading(f"Kaldi data folder ({names})", main, base, rows, _parsed)
     if base != folder and not first.is_absolute():
-        reading.found = (f"Paths in wav.scp start from {base}.",)
+        reading.remarks = (f"Paths in wav.scp start from {base}.",)
     if others := [name for name in ("reco2file_and_channel", "vad.scp") if (folder / name).is_file()]:
-        reading.found += (f"Not read: {', '.join(others)}.",)
+        reading.remarks += (f"Not read: {', '.join(others)}.",)
     if not (folder / "text").is_file():
-        reading.found += ("It has no file `text`: the records have no transcripts.",)
+        reading.remarks += ("It has no file `text`: the records have no transcripts.",)
     return reading
 
 

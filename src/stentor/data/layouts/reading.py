@@ -40,7 +40,7 @@ class Reading:
     """Number of the line of the first record."""
     unit: str = ":"
     """Text between the file's name and the number of a row in messages."""
-    found: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     """Sentences about what was guessed or ignored."""
     repaired: dict[str, int] = field(default_factory=dict)
     """Number of records so far by what was done to them."""
@@ -60,4 +60,4 @@ class Reading:
         """Sentences for users: the layout where it is not that of manifests, guesses, and repairs so far."""
         layout = () if self.layout == NATIVE else (f"{self.path.name} was read as: {self.layout}.",)
         repairs = (f"{n:,} record{'s' * (n != 1)}: {what}." for what, n in self.repaired.items())
-        return (*layout, *self.found, *repairs)
+        return (*layout, *self.remarks, *repairs)

@@ -64,7 +64,7 @@ def recognise(path: Path, columns: Columns | None = None, folder: Path | None = 
         return convert(line if isinstance(line, dict) else parse_object(line, where), where)
 
     reading = Reading(NATIVE, path, base, rows, parse, by_line=not zipped and not encoding, repaired=convert.repaired)
-    reading.found = (f"Its text is {ENCODINGS[encoding]}, by what it holds.",) if encoding else ()
+    reading.remarks = (f"Its text is {ENCODINGS[encoding]}, by what it holds.",) if encoding else ()
     audio = convert.foreign = AudioNames(base, convert.repaired)
     first = sample[0].lstrip("\ufeff \t") if sample else ""
     if not first or first.startswith(("{", "[")) or (path.suffix == ".jsonl" and not columns):
@@ -119,7 +119,7 @@ def _json(reading: Reading, sample: list[str], convert: Converter, audio: AudioN
             document = read_document(lines.file.read().decode("utf-8-sig"), name_of(reading.path))
     if document is not None:
         rows = [row for row in document.records if isinstance(row, dict)]
-        reading.layout, reading.found = document.layout, (*reading.found, *document.found)
+        reading.layout, reading.remarks = document.layout, (*reading.remarks, *document.remarks)
         reading.rows, reading.by_line, reading.unit = lambda: nullcontext(document), False, ": record "
     if not rows or any(row.get("type") in LHOTSE for row in rows):
         return reading
@@ -134,7 +134,7 @@ def _json(reading: Reading, sample: list[str], convert: Converter, audio: AudioN
         convert.find = audio
     elif ignored := [f"`{key}`" for key in fields_of(keys, TIMES).values() if key not in TIMES[:2]]:
         text = f"Not read beside `audio_path`: {', '.join(ignored)}; say what they are with `columns`."
-        reading.found = (*reading.found, text)
+        reading.remarks = (*reading.remarks, text)
     return reading
 
 

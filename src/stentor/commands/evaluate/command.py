@@ -25,7 +25,7 @@ from stentor.inference.model import Model
 from stentor.metrics.format import MINOR, figure, interval, text_table
 from stentor.metrics.score import Score
 from stentor.pipeline.journal import remove_journal
-from stentor.sources.base import Source, source_notes
+from stentor.sources.base import Source
 from stentor.sources.speech_list import SpeechList
 from stentor.tasks.base import Task
 from stentor.tasks.speak.task import Speak
@@ -66,9 +66,8 @@ def evaluate(options: EvaluateOptions) -> str:
         _write(options, figures | ({"normalizers": by_name} if by_name else {}), predictions)
     apart = "".join(f"\n  {row}" for row in text_table([[n, scores_text(s)] for n, s in normalized.items()]))
     minor = "".join(f"\n{metric} {figure(metric, s.value)}" for metric, s in scores.items() if metric in MINOR)
-    notes = "".join(f"\n{line}" for line in source_notes(source, "--data"))
     text = f"{len(predictions)} records  {scores_text(scores)}{minor}{apart}{_parts_text(parts)}"
-    return f"{text}{left_out(dropped)}{notes}"
+    return f"{text}{left_out(dropped)}"
 
 
 def _evaluate_speech(

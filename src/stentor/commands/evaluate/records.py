@@ -23,7 +23,7 @@ from stentor.engine.section import Train
 from stentor.errors import AudioError, ConfigError, DataError, without_secrets
 from stentor.inference.model import Model
 from stentor.pipeline.journal import write_json, write_lines
-from stentor.sources.base import Source
+from stentor.sources.base import Source, source_notes
 from stentor.tasks.base import Task
 from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
@@ -100,7 +100,7 @@ def records(
         plan, dropped = eval_plan(source, options.data, section, bundle.processor, task.drop_reason, drop_reason)
     except DataError as error:
         raise DataError(f"{error}{UNTIMED if 'no_words' in str(error) else ''}") from None
-    for note in source.notes():
+    for note in source_notes(source, "--data"):
         print(note, file=sys.stderr, flush=True)
     return plan, dropped, section
 

@@ -54,6 +54,7 @@ from stentor.pipeline.runner import (
     summarize,
 )
 from stentor.pipeline.worker import Worker
+from stentor.sources.base import source_notes
 
 BATCH_SECONDS, BATCH_ITEMS = 60.0, 16
 """Most padded audio and most records that a worker takes at a time: what a kill can cost."""
@@ -84,7 +85,7 @@ def prepare_words(options: WordsOptions) -> None:
     digest = Fingerprint(_description)
     source = parse_source(options.data)
     cuts = RecordTable(digest.through(source.cuts()))
-    for note in source.notes():
+    for note in source_notes(source, "data"):
         print(note, file=sys.stderr, flush=True)
     settings = {"data": options.data, "engine": engine, "model": options.model, "max_wer": options.max_wer}
     settings |= {"lag": options.lag, "records": str(digest)}

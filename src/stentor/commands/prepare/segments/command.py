@@ -29,6 +29,7 @@ from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.journal import Fingerprint, Journal, made_before, write_json, write_jsonl
 from stentor.pipeline.runner import RecordsInJournal, format_table, refuse_rejects
 from stentor.report.corpus import render
+from stentor.sources.base import source_notes
 
 FOR_STAGES = ("id", "digest", "fingerprint", "signs")
 """Measures that stages hand on to others, which no record has."""
@@ -58,7 +59,7 @@ def recordings(data: str) -> tuple[RecordTable[Work], str]:
     source, digest = parse_source(data), Fingerprint(_description)
     cuts = digest.through(within_hours(source, source.cuts()))
     table = RecordTable(Work(index, cut) for index, cut in enumerate(cuts))
-    for note in source.notes():
+    for note in source_notes(source, "data"):
         print(note, file=sys.stderr, flush=True)
     return table, str(digest)
 

@@ -29,6 +29,7 @@ from stentor.models.codecs.base import Codec, at_peak, find, open_codec
 from stentor.pipeline.executor import device_names, make_executor
 from stentor.pipeline.journal import Journal, remove_journal, write_json, write_jsonl, write_lines
 from stentor.pipeline.runner import Pipeline, Stop, format_table, refuse_rejects
+from stentor.sources.base import source_notes
 from stentor.text.languages import known_code
 
 RAW = "none"
@@ -48,7 +49,7 @@ def prepare_tokens(options: TokensOptions) -> None:
             why = "is read as a stream; shards are planned over all records: `stream=false`"
             raise ConfigError(f"{options.data} {why}.")
         plan = plan_shards(source.cuts(), options)
-        for note in source.notes():
+        for note in source_notes(source, "data"):
             print(note, file=sys.stderr, flush=True)
         settings = _settings(options, plan)
         _check_settings(options.to, settings)

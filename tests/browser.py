@@ -48,26 +48,41 @@ def chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-class Browser:
-    """A Chromium of its own with an empty profile; pictures of pages that failed are in `folder`.
+class Chromiums:
+    """Chromiums that are started when they are asked for, one for each microphone, and end together: `close`.
 
-    `microphone` is a WAV file (16-bit PCM) that the fake microphone plays from its beginning whenever it is opened,
+    A microphone is a WAV file (16-bit PCM) that the fake microphone plays from its beginning whenever it is opened,
     again and again.
     """
 
-    def __init__(self, folder: Path, microphone: Path | None = None):
+    def __init__(self) -> None:
         from playwright.sync_api import sync_playwright
 
-        command = chromium()
-        assert command, "there is no Chromium on PATH"
-        self.folder, self.pages = folder, list[Page]()
-        flags = [*FLAGS, *([f"--use-file-for-fake-audio-capture={microphone}"] if microphone else [])]
+        self.command = chromium()
+        assert self.command, "there is no Chromium on PATH"
         self.playwright = sync_playwright().start()
-        try:
-            self.chromium = self.playwright.chromium.launch(executable_path=command, args=flags)
-        except Exception:
-            self.playwright.stop()
-            raise
+        self.started: dict[Path | None, Any] = {}
+
+    def of(self, microphone: Path | None) -> Any:
+        if microphone not in self.started:
+            flags = [*FLAGS, *([f"--use-file-for-fake-audio-capture={microphone}"] if microphone else [])]
+            self.started[microphone] = self.playwright.chromium.launch(executable_path=self.command, args=flags)
+        return self.started[microphone]
+
+    def close(self) -> None:
+        for started in self.started.values():
+            started.close()
+        self.playwright.stop()
+
+
+class Browser:
+    """A browser with an empty profile, in one of `chromiums` or in a Chromium of its own; pictures of pages that failed
+    are in `folder`."""
+
+    def __init__(self, folder: Path, microphone: Path | None = None, chromiums: Chromiums | None = None):
+        self.folder, self.pages = folder, list[Page]()
+        self.own = None if chromiums else Chromiums()
+        self.chromium = (chromiums or self.own).of(microphone)
         self.person = self.chromium.new_context(viewport={"width": 1200, "height": 900})
         self.person.set_default_timeout(1000 * PATIENCE)
 
@@ -83,9 +98,14 @@ class Browser:
         page.go(url)
         return page
 
+    def offline(self, offline: bool) -> None:
+        """Takes the network away from all its pages, or gives it back."""
+        self.person.set_offline(offline)
+
     def close(self) -> None:
-        self.chromium.close()
-        self.playwright.stop()
+        self.person.close()
+        if self.own:
+            self.own.close()
 
     def __enter__(self) -> "Browser":
         return self
@@ -234,9 +254,10 @@ class Page:
         """Picks an option of a Gradio dropdown by what one reads."""
         self.js("document.activeElement.blur()")  # its list opens when it gets the focus
         self.click(f"{selector} input")
-        self.click(f"ul[role=listbox] li[aria-label={json.dumps(option, ensure_ascii=False)}]")
+        named, begun = (json.dumps(text, ensure_ascii=False) for text in (option, f"{option} ("))  # a language's names
+        self.click(f"ul[role=listbox] li:is([aria-label={named}], [aria-label^={begun}])")
         field = f"document.querySelector({json.dumps(selector + ' input')}).value"
-        self.wait(f"{field} === {json.dumps(option)}", f"{selector} shows {option}", 10)
+        self.wait(f"{field} === {named} || {field}.startsWith({begun})", f"{selector} shows {option}", 10)
 
     def give(self, selector: str, *files: Path) -> None:
         """Chooses files for a file input, which may be hidden behind a button."""

@@ -27,7 +27,7 @@ def info(h, kind, owner, name, revision="main"):
         "lastModified": at.date,
         "createdAt": repo.created,
         "private": repo.private,
-        "gated": False,
+        "gated": "auto" if repo.gated else False,
         "disabled": False,
         "downloads": 0,
         "likes": 0,
@@ -72,6 +72,12 @@ def paths_info(h, kind, owner, name, revision):
     asked = parse_qs(h.body.decode())
     expand = asked.get("expand", [""])[0].lower() == "true"
     return 200, [entry(path, at.tree[path], at, expand) for path in asked.get("paths", []) if path in at.tree]
+
+
+def auth_check(h, kind, owner, name):
+    if repo_of(h, kind, owner, name).gated:
+        raise Refused(403, f"Access to {kind[:-1]} {owner}/{name} is restricted.", "GatedRepo")
+    return 200, {}
 
 
 def refs(h, kind, owner, name):

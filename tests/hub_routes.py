@@ -82,6 +82,7 @@ ROUTES = [
     ("GET", f"{API}/xet-write-token/(?P<revision>[^/]+)", hub_uploads.xet_token),
     ("GET", f"{API}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?", hub_reading.tree),
     ("GET", f"{API}/refs", hub_reading.refs),
+    ("GET", f"{API}/auth-check", hub_reading.auth_check),
     ("GET", f"{API}/revision/(?P<revision>[^/]+)", hub_reading.info),
     ("POST", f"/api/spaces/{REPO}/secrets", put_secret),
     ("GET", API, hub_reading.info),

@@ -11,8 +11,8 @@ the client treats another origin differently (it sends no token there, and takes
     hub.pull() and hub.plug()            no connection works at all, until it does again
 
 Xet is off in the fixture `hub`, so that large files go over HTTP, which is easier to follow; another process with
-HF_HUB_DISABLE_XET=0 uploads over Xet (see hub_xet). Not here: Xet downloads, git itself, discussions, gated
-repositories, webhooks, tags, pull requests, and what runs in a Space.
+HF_HUB_DISABLE_XET=0 uploads over Xet (see hub_xet). Not here: Xet downloads, git itself, discussions,
+files of gated repositories, webhooks, tags, pull requests, and what runs in a Space.
 """
 
 import json

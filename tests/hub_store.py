@@ -94,6 +94,8 @@ class Repo:
     type: str
     owner: str
     private: bool = False
+    gated: bool = False
+    """Its files are for those who accepted its conditions, which nobody has."""
     sdk: str | None = None
     branches: dict[str, list[Commit]] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)

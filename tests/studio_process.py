@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -50,13 +51,23 @@ class StudioProcess:
 
     def end(self) -> None:
         """Ends it and every command that it started."""
-        from stentor.studio.runs import detached
-
         if self.process and self.process.poll() is None:
             self.process.terminate()
             try:
                 self.process.wait(20)
             except subprocess.TimeoutExpired:
                 self.kill()
+        self._end_commands()
+
+    def empty(self) -> None:
+        """Ends every command that it started, and deletes what it has of a person."""
+        self._end_commands()
+        for folder in self.folder.iterdir():
+            for made in folder.iterdir() if folder.is_dir() else ():
+                shutil.rmtree(made) if made.is_dir() else made.unlink()
+
+    def _end_commands(self) -> None:
+        from stentor.studio.runs import detached
+
         for lock in self.folder.rglob("run.lock"):
             detached.end(lock.parent, kill=True)

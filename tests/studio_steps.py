@@ -57,6 +57,7 @@ def upload(page: Page, file: Path, text: str) -> None:
     page.give("#upload input[type=file]", file)
     page.fill("#pasted textarea", text)
     page.click("#take")
+    page.click("#add")
     page.wait("document.querySelector('#taken .ok')", "the upload is taken")
 
 

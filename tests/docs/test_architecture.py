@@ -196,8 +196,8 @@ LIMITS: dict[str, tuple[Callable[[], Sized], int, int]] = {
     "private names of other packages": (private_names, 2, 0),
     "modules of benchmarks": (lambda: list((ROOT / "benchmarks").glob("[!_]*.py")), 12, 12),
     "lines of benchmarks": (lambda: lines_in("benchmarks"), 5500, 3000),
-    "lines of src": (lambda: lines_in("src"), 97260, 84500),
-    "lines of tests": (lambda: lines_in("tests"), 74040, 61500),
+    "lines of src": (lambda: lines_in("src"), 99600, 83500),
+    "lines of tests": (lambda: lines_in("tests"), 75460, 64000),
 }
 """What is counted, the number that it may not exceed, and the one that it is to come down to."""
 

@@ -47,6 +47,16 @@ def results(run_folder):
     return results_json
 
 
+@pytest.mark.parametrize(("metric", "worse"), [("wer", [False, True]), ("chrf", [True, False])])
+def test_which_way_is_worse(metric, worse):
+    scores = [{"dev": {metric: {"value": v, "low": v - 1, "high": v + 1}}} for v in (50.0, 10.0, 90.0)]
+    for after, expected in zip(scores[1:], worse, strict=True):
+        assert [c.worse for c in changes({"before": scores[0], "eval": after})] == [expected]
+        sign = 1 if after is scores[2] else -1
+        paired = {"dev": {metric: {"value": sign * 0.8, "low": sign * 0.8 - 0.1, "high": sign * 0.8 + 0.1}}}
+        assert [c.worse for c in changes({"before": scores[0], "eval": after, "change": paired})] == [expected]
+
+
 def test_rows_of_changes(results):
     dev, perplexity, other = changes(results)
     assert (dev.set, dev.metric, dev.before, dev.after) == ("dev", "WER", "30.00 %", "20.00 %")

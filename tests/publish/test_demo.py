@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from accessible import violations
 from browser import Browser, chromium
 from stentor.cli import main
 from stentor.errors import ConfigError
@@ -19,6 +20,9 @@ from stentor.publish import space
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))
 from speaking import make_model, voiced
+
+IN_GRADIO = ("image-redundant-alt", "footer")
+"""Gradio's footer gives its pictures the text beside them as their name."""
 
 
 @pytest.fixture(scope="module")
@@ -101,4 +105,5 @@ def test_the_page_speaks(page, tmp_path):
         tab.fill("textarea", "one two three")
         tab.click("button.primary")
         tab.wait("document.querySelector('audio[src], .waveform-container, #waveform')", "speech is there")
+        assert not (found := violations(tab, IN_GRADIO)), "\n".join(found)
         assert tab.hosts == {"127.0.0.1"}

@@ -6,6 +6,8 @@ import re
 import pytest
 from page import Page
 
+from accessible import violations
+from browser import Browser, chromium
 from stentor.errors import ConfigError
 from stentor.metrics.format import duration
 from stentor.report.curves import all_charts, grouped
@@ -175,3 +177,17 @@ def test_what_was_measured_once_is_a_row(run_folder):
 def test_examples_come_before_curves(html):
     places = [html.index(f'id="{name}"') for name in ("results", "examples", "curves", "data")]
     assert places == sorted(places)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(chromium() is None, reason="no Chromium, or no Playwright")
+def test_everybody_can_read_it(html, run_folder, tmp_path):
+    """Also on a phone, where no cell of a table is squeezed to some letters a line."""
+    narrow = "[...document.querySelectorAll('td, .set')].filter((e) => e.innerText.length > 3 && e.offsetWidth < 40)"
+    with Browser(tmp_path) as browser:
+        page = browser.open((run_folder / "report.html").as_uri())
+        page.wait("document.querySelector('footer')", "the report is there")
+        page.js("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        assert not (found := violations(page)), "\n".join(found)
+        page.look(phone=True)
+        assert page.js(f"{narrow}.map((e) => e.innerText)") == []

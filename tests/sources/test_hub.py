@@ -320,7 +320,7 @@ def test_granary_by_language_with_quality_filters(tmp_path):
         ("needs a language: set `language` to one of bg, hr", {"preset": "granary"}),
         ("has no language 'ja': set `language` to one of bg, hr", {"preset": "granary", "language": "ja"}),
         ("has no subset 'x'; it has: clean, other", {"preset": "librispeech", "subset": "x"}),
-        ("has no subsets", {"preset": "fleurs", "subset": "x", "language": "fr"}),
+        ("it has: none, so leave", {"preset": "fleurs", "subset": "x", "language": "fr"}),
         (r"Granary \(fr_ytc\) holds .*`audio_folder`", {"preset": "granary", "subset": "ytc", "language": "fr"}),
         (r"Granary \(mt_ytc\) holds only transcripts", {"preset": "granary", "language": "mt"}),
         ("`name`.*or `preset`", {}),

@@ -85,7 +85,7 @@ def train(tmp_path, monkeypatch, projects):
     """Puts a stand-in in the place of `stentor train`; called with what it shall do. At the end no run is left."""
     import stand_in
 
-    from stentor.studio.runs import jobs
+    from stentor.studio.runs import detached, jobs
 
     script = tmp_path / "train.py"
     script.write_text(stand_in.STAND_IN)
@@ -98,7 +98,7 @@ def train(tmp_path, monkeypatch, projects):
     do()
     yield do
     for job in jobs.jobs(projects):
-        jobs.kill(job)
+        detached.end(job.folder, kill=True)
         stand_in.until(lambda job=job: not jobs.alive(job))
 
 
@@ -116,14 +116,72 @@ def running(projects, train):
 
 
 @pytest.fixture
-def chromium(tmp_path):
-    """Opens a Chromium of this test's own (tests/browser.py): `with chromium(microphone=WAV) as browser`."""
+def run(projects):
+    """A finished run `first` with an export, made without training."""
+    import json
+    import shutil
+
+    import numpy as np
+    from safetensors.numpy import save_file
+    from stand_in import exported
+
+    data = {"train": [{"type": "jsonl", "path": "t.jsonl"}], "eval": {}, "test": {}}
+    export = exported(projects, "first", {"type": "speech_llm"}, {"type": "transcribe"}, data=data)
+    results = {"eval": {}, "data": {"used": 2}, "steps": 9, "command": ["stentor", "train", "/home/me/run.yaml"]}
+    (export.parent / "results.json").write_text(json.dumps(results))
+    shutil.copy(export / "training_config.json", export.parent / "resolved.yaml")
+    save_file({"llm.weight": np.ones(4, np.float32)}, export / "model.safetensors")
+    (export / "config.json").write_text('{"model_type": "speech_llm", "bases": {}}')
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """The command runs in this process, before `launch` is over; the commands that were started."""
+    import contextlib
+    import io
+    import json
+    import time
+
+    from stentor.cli import main
+    from stentor.studio.files import write_bytes
+    from stentor.studio.runs import detached
+
+    commands = []
+
+    def launch(folder, command, lock, cwd):
+        commands.append(list(command))
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            code = main(list(command[3:]))
+        with (folder / "output.txt").open("a") as file:
+            file.write(printed.getvalue())
+        last = printed.getvalue().strip().rpartition("stentor: ")[2]
+        ending = {"started": time.time(), "exit": code, "time": time.time(), "said": last}
+        write_bytes(folder / "ending.json", json.dumps(ending).encode())
+
+    monkeypatch.setattr(detached, "launch", launch)
+    return commands
+
+
+@pytest.fixture(scope="module")
+def chromiums():
+    """The Chromiums of a module. Not of a session: while one is open, no test can run an event loop of its own."""
     _tests_on_path()
     import browser
 
     if not browser.chromium():
         pytest.skip("there is no Chromium on PATH, or no Playwright")
-    return lambda microphone=None: browser.Browser(tmp_path, microphone)
+    started = browser.Chromiums()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def chromium(chromiums, tmp_path):
+    """Opens a browser with an empty profile (tests/browser.py): `with chromium(microphone=WAV) as browser`."""
+    import browser
+
+    return lambda microphone=None: browser.Browser(tmp_path, microphone, chromiums)
 
 
 @pytest.fixture
@@ -138,9 +196,8 @@ def opened(tmp_path):
     process.end()
 
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory):
-    """A `stentor studio` that the tests of a module share."""
+@pytest.fixture(scope="session")
+def started_desk(tmp_path_factory):
     _tests_on_path()
     from studio_process import StudioProcess
 
@@ -148,6 +205,14 @@ def desk(tmp_path_factory):
     process.start()
     yield process
     process.end()
+
+
+@pytest.fixture
+def desk(started_desk):
+    """The `stentor studio` that tests share, without data sets, runs and publications. A test that kills it, or wants
+    other options or variables, starts its own: `opened`."""
+    started_desk.empty()
+    return started_desk
 
 
 def _tests_on_path():

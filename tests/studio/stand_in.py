@@ -8,7 +8,7 @@ from stentor.studio.runs.jobs import state
 
 STAND_IN = '''\
 """Does as `stentor train RUN.yaml` does, in a moment: what to do stands beside it in `do`."""
-import json, os, signal, sys, time
+import json, os, shutil, signal, sys, time
 from pathlib import Path
 
 run = Path(sys.argv[1])
@@ -38,6 +38,8 @@ if "wait" in do:
 if "fail" in do:
     print("loading\\\\nstentor: The GPU is out of memory:\\\\nset data.batch_tokens lower.", file=sys.stderr)
     sys.exit(1)
+if "model" in do:
+    shutil.copytree(Path(__file__).with_name("model"), folder, dirs_exist_ok=True)
 tell("finished", step=6)
 '''.replace("\\\\", "\\")
 

@@ -15,7 +15,7 @@ def tone(seconds=1.0, rate=RATE, level=0.3):
 
 def unlisted(dataset):
     """Names of WAV files that no record names: what was recorded when a process was killed in the middle."""
-    named = {Path(r["audio_path"]).name for r in dataset.records()}
+    named = {Path(r["audio_path"]).name for r in [*dataset.records(), *dataset.removed()]}
     return sorted(p.name for p in (dataset.folder / "audio").glob("*.wav") if p.name not in named)
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stand_in import YAML, exported
 
-from stentor.studio.runs.data_snapshot import keep
+from stentor.studio.runs import jobs, try_model
+from stentor.studio.runs.data_snapshot import Changes, as_now, changes, keep
 
 
 @pytest.fixture
@@ -92,3 +94,33 @@ def test_a_manifest_that_leads_out_brings_nothing_in(projects, dataset, tmp_path
     tree = {"data": {"train": [{"type": "jsonl", "path": str(dataset.folder / "odd.jsonl")}]}}
     keep(tree, projects.runs / "one", projects.runs / "one", projects)
     assert [p.name for p in (projects.runs / "one").rglob("*") if p.is_file()] == ["odd.jsonl"]
+
+
+def test_runs_of_a_data_set_and_their_retries(projects, dataset, train):
+    other = projects.create("other", "en")
+    first = jobs.start(projects, YAML.replace("/nowhere/train.jsonl", str(dataset.parts()["train"])))
+    retry = jobs.start(projects, first.yaml, "second", retry_of="first")
+    hub_only = jobs.start(projects, YAML, "third")
+    exported(projects, "by-hand", {"type": "ctc"})
+    listed = jobs.jobs(projects)
+    names = {name: {job.name for job in jobs.of_dataset(listed, name)} for name in (None, "voice", other.name)}
+    assert names["voice"] == {"first", "second", "by-hand"} and names["other"] == {"by-hand"}
+    assert names[None] == {"first", "second", "third", "by-hand"}
+    assert set(try_model.runs(projects, "other")) == {"by-hand"}
+    assert retry.about["copies"] == first.about["copies"] and hub_only.datasets == set()
+
+
+def test_a_retry_takes_the_data_set_as_it_is_now_and_says_what_changed(projects, dataset):
+    tree = run_file(dataset)
+    manifests = names(tree)
+    copies = keep(tree, projects.runs / "one", projects.runs / "one", projects)
+    first, second = dataset.records()[:2]
+    dataset.edit(first["id"], text="corrected")
+    dataset.remove([second["id"]])
+    dataset.add(np.full(8000, 0.1, np.float32), 16000, "eight")
+    dataset.add(np.full(8000, 0.2, np.float32), 16000, "nine")
+    dataset.parts()
+    again, found = as_now(tree, projects.runs / "one", copies)
+    assert names(again) == manifests != names(tree)
+    assert changes(found) == Changes(added=2, corrected=1, removed=1)
+    assert as_now(tree, projects.runs / "one", {}) == (tree, {}), "a run that does not know where its data are from"

@@ -29,11 +29,13 @@ def records(path):
 
 
 @pytest.fixture
-def job(projects, corpus, tiny_text):
+def job(desk, corpus, tiny_text):
     """A finished run of one round, on a data set of six recordings with texts and eight without."""
     from stentor.audio.io import read
+    from stentor.studio.projects import Projects
     from stentor.studio.runs import jobs
 
+    projects = Projects(desk.folder)
     voices = projects.create("voices", "en")
     for number, record in enumerate(records(corpus / "train.jsonl")[:14]):
         audio = read(corpus / record["audio_path"], rate=16000)
@@ -69,11 +71,12 @@ def correct_the_least_certain(page, voices):
     return least
 
 
-def test_labels_are_corrected_and_the_next_round_learns_from_them(chromium, opened, projects, job):
-    voices = projects.dataset("voices")
-    opened.start()
+def test_labels_are_corrected_and_the_next_round_learns_from_them(chromium, desk, job):
+    from stentor.studio.projects import Projects
+
+    voices = Projects(desk.folder).dataset("voices")
     with chromium() as browser:
-        page = browser.open(opened.address)
+        page = browser.open(desk.address)
         page.wait("document.querySelector('#create')", "the page is there", 180)
         studio_steps.step(page, "3 Train")
         studio_steps.reach(page, "finished")

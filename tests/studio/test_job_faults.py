@@ -97,7 +97,7 @@ def test_a_killed_keeper_ends_nothing(running):
 
 def test_a_run_without_a_keeper_is_stopped(running):
     os.kill(os.getsid(process_of(running)), signal.SIGKILL)
-    jobs.stop(running)
+    detached.end(running.folder)
     status = ended(running)
     assert (status.state, status.exit) == ("stopped", None) and "Everything is saved" in status.sentence
 
@@ -107,11 +107,11 @@ def test_a_run_that_hears_nothing_is_asked_then_killed(projects, train):
     train("deaf", "wait")
     job = jobs.start(projects, YAML)
     until((job.folder / "ready").exists)
-    jobs.stop(job)
+    detached.end(job.folder)
     assert state(job).state == "stopping"
     with pytest.raises(ConfigError, match="running already"):
         jobs.resume(projects, job)
-    jobs.kill(job)
+    detached.end(job.folder, kill=True)
     status = ended(job)
     assert (status.state, status.exit) == ("stopped", -9) and "last checkpoint" in status.sentence
 
@@ -120,7 +120,7 @@ def test_a_run_is_stopped_before_it_can_hear(projects, train):
     """SIGTERM comes while the training is still being imported, before it has a handler."""
     train("wait")
     job = jobs.start(projects, YAML)
-    jobs.stop(job)
+    detached.end(job.folder)
     status = ended(job)
     assert status.state == "stopped" and status.exit in (-15, 75) and "resume" in status.sentence
 
@@ -131,7 +131,7 @@ def test_a_number_that_another_process_has_by_now_is_not_signalled(projects, run
         before = dict(ending)
         (running.folder / "ending.json").write_text(json.dumps({**ending, "pid": other.pid}))
         assert detached.process(running.folder) is None
-        jobs.stop(running), jobs.kill(running)
+        detached.end(running.folder), detached.end(running.folder, kill=True)
         assert other.poll() is None and state(running).alive
         other.kill()
     (running.folder / "ending.json").write_text(json.dumps(before))
@@ -169,7 +169,7 @@ def test_of_several_starts_at_once_one_makes_a_run(projects, train, tmp_path, ki
     assert made == "made" and all(told.startswith("There is a run first already") for told in refused)
     job = jobs.find(projects, "first")
     until((job.folder / "ready").exists)
-    jobs.stop(job)
+    detached.end(job.folder)
     ended(job)
     (job.folder / "ready").unlink()
     *refused, made = at_once(lambda: jobs.resume(projects, jobs.find(projects, "first")))
@@ -215,7 +215,7 @@ def test_a_disk_that_fills_up_while_a_run_goes(small_disk, train, tmp_path):
     job = jobs.start(projects, YAML)
     until((job.folder / "ready").exists)
     fill(small_disk)
-    jobs.stop(job)
+    detached.end(job.folder)
     status = ended(job)  # how it ended is told, though there is no room for it
     assert status.exit is not None and status.state in ("stopped", "failed"), status
     with pytest.raises(StentorError, match="is full"):

@@ -51,10 +51,10 @@ def test_stop_and_resume(projects, tmp_path, running):
         jobs.resume(projects, running)
     with pytest.raises(ConfigError, match="first is running already"):
         jobs.delete(projects, running)
-    jobs.stop(running)
+    detached.end(running.folder)
     status = ended(running)
     assert (status.state, status.exit, status.step) == ("stopped", 75, 3) and "resume" in status.sentence
-    jobs.stop(running)  # nothing happens to what has ended
+    detached.end(running.folder)  # nothing happens to what has ended
     (running.folder / "go").touch()
     jobs.resume(projects, running)
     assert ended(running).state == "finished" and len(starts(tmp_path)) == 2

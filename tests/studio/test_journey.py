@@ -31,11 +31,8 @@ def manifest(folder):
     return [json.loads(line) for line in (folder / "manifest.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def publish(page, what, name, repo):
-    """Publishes one of the offers as `repo`, the key at the Hub of the name that is suggested."""
-    page.still("#publish_to", 2)  # the Hub is asked who is signed in, and a name is suggested
-    page.choose("#publish_what", what)
-    page.wait(f"document.querySelector('#publish_to input, #publish_to textarea').value === '{name}'", "its name")
+def publish(page, repo):
+    """Publishes what is chosen as `repo`, its key at the Hub."""
     # A card that goes away scrolls the page: a click that is on its way then hits nothing.
     page.wait("!document.querySelector('#card textarea')?.value", "the card of something else is gone")
     page.click("#card_make")
@@ -88,6 +85,10 @@ def train_and_come_back(browser, page, opened, rows):
     """Train; the page is closed in the middle, and another one shows the same run."""
     studio_steps.step(page, "3 Train")
     studio_steps.settle(page)
+    page.click("#after_publish")
+    page.wait("/^tester\\/./.test(document.querySelector('#after_to :is(input, textarea)')?.value)", "a name for it")
+    page.click("#after_demo")
+    declined(page, "#after_private", "#start", "tester/voice")
     shoot(page, "train")
     page.click("#start")
     studio_steps.reach(page, "running", 4)
@@ -109,6 +110,16 @@ def train_and_come_back(browser, page, opened, rows):
     return page, run
 
 
+def declined(page, private, go, to):
+    """What everybody would see is not begun unless a person agrees."""
+    page.js("window.confirm = (question) => { window.asked = question; }")
+    page.click(f"{private} input")
+    page.click(go)
+    page.wait("document.body.innerText.includes('did not agree that everybody can see it')", "it was not begun")
+    assert to in page.js("window.asked")
+    page.click(f"{private} input")
+
+
 def try_it(page, bottles):
     """Try it on a clip whose words are known."""
     studio_steps.step(page, "4 Try")
@@ -125,11 +136,17 @@ def publish_both(page, hub, run, records):
     """Publish both. Nobody else sees them."""
     studio_steps.step(page, "5 Publish")
     repo = f"tester/{run.name}"
-    publish(page, f"The model of the run {run.name}", repo, repo)
-    shoot(page, "publish")
+    demo = f"spaces/{repo}-demo"
+    page.until(lambda: repo in hub.repos and demo in hub.repos, "both are published as it was said before the start")
+    assert hub.repos[repo].private and hub.repos[demo].private
     weights = hub.repos[repo].files["model.safetensors"]
-    assert hub.repos[repo].private and weights == (run / "export" / "model.safetensors").read_bytes()
-    publish(page, "The data set voice (without any model)", "tester/voice", "datasets/tester/voice")
+    assert weights == (run / "export" / "model.safetensors").read_bytes()
+    page.still("#publish_to", 2)  # the Hub is asked who is signed in, and a name is suggested
+    page.choose("#publish_what", "The data set voice (without any model)")
+    page.wait("document.querySelector('#publish_to :is(input, textarea)').value === 'tester/voice'", "its name")
+    declined(page, "#publish_private", "#publish_go", "tester/voice")
+    publish(page, "datasets/tester/voice")
+    shoot(page, "publish")
     stored = hub.repos["datasets/tester/voice"]
     sounds = sorted(name for name in stored.files if name.endswith(".wav"))
     assert stored.private and stored.type == "dataset" and len(sounds) == 3

@@ -65,13 +65,19 @@ def microphone(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def studio(desk, microphone, warm):
-    """A studio with the run `mine`: a model of three texts."""
+def trained(microphone, warm):
+    """A run of `stentor train`: a model of three texts."""
     folder = microphone.parent
     (folder / "run.yaml").write_text(RUN.replace("data.jsonl", str(folder / "data.jsonl")))
-    done = warm([["train", str(folder / "run.yaml"), f"output={desk.folder / 'runs'}"]], 1)
+    done = warm([["train", str(folder / "run.yaml"), f"output={folder / 'runs'}"]], 1)
     assert done.returncode == 0, done.stderr
-    run = desk.folder / "runs" / "mine"
+    return folder / "runs" / "mine"
+
+
+@pytest.fixture
+def studio(desk, trained):
+    """A studio with the run `mine`."""
+    run = shutil.copytree(trained, desk.folder / "runs" / "mine")
     (run / "studio.json").write_text(json.dumps({"created": 1}))
     (run / "ending.json").write_text(json.dumps({"started": 1, "exit": 0, "time": 2}))
     return desk

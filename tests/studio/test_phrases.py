@@ -155,7 +155,7 @@ def test_norwegian_has_the_code_that_models_use_too():
 @pytest.mark.parametrize("code", CODES)
 def test_phrases_are_clean_sentences(code):
     lines = phrases(code)
-    assert len(lines) >= 40
+    assert len(lines) >= (40 if code in {"is", "mt"} else 100)
     assert len({re.sub(r"\W+", " ", line.lower()).strip() for line in lines}) == len(lines), "duplicates"
     for line in lines:
         assert line == line.strip() and "  " not in line and unicodedata.is_normalized("NFC", line), line

@@ -15,7 +15,6 @@ from stentor.studio import files, train_test_split
 from stentor.studio.files import clean_text, inside, name_from
 
 TRAVERSALS = ["../x", "..", ".", "/etc/passwd", "a/../../x", "a/./b", "a\\b", "", "a\0b", "a//b"]
-BAD_NAMES = [*TRAVERSALS, "-rf", "--to", "a b", "a.b", "x" * 65, "ä" * 101, "<b>", "a/b", "CON:", "a\n", "_a"]
 
 
 @pytest.fixture
@@ -64,10 +63,8 @@ def test_redo_edit_remove(voices):
     assert edited["text"] == "<script>alert(1)</script>" and "draft" not in edited
     with pytest.raises(ConfigError, match="audio_path of a recording cannot be edited"):
         voices.edit(one["id"], audio_path="/etc/passwd")
-    assert voices.remove([one["id"], "nobody"]) == 1
-    assert voices.records() == [two] and [p.name for p in (voices.folder / "audio").iterdir()] == [
-        voices.audio(two).name
-    ]
+    voices.remove([one["id"], "nobody"])
+    assert voices.records() == [two] and [r["id"] for r in voices.removed()] == [one["id"]]
     with pytest.raises(ConfigError, match="not in voices"):
         voices.edit(one["id"], text="x")
 
@@ -75,14 +72,6 @@ def test_redo_edit_remove(voices):
 def test_what_belongs_to_the_record_cannot_be_overwritten(voices):
     record = voices.add(tone(), RATE, "eins", audio_path="/etc/passwd", id="../x")
     assert voices.audio(record).is_relative_to(voices.folder) and ".." not in record["id"]
-
-
-@pytest.mark.parametrize("name", BAD_NAMES)
-def test_names_that_are_refused(projects, name):
-    for use in (projects.create, projects.dataset, projects.delete):
-        with pytest.raises(ConfigError, match="cannot be the data set's name"):
-            use(name)
-    assert not list((projects.folder / "datasets").iterdir())
 
 
 @pytest.mark.parametrize("part", TRAVERSALS)

@@ -32,7 +32,7 @@ def no_network(monkeypatch):
 def test_languages_are_those_of_phrases_and_of_models():
     languages = prompts.languages()
     codes = [code for _, code in languages]
-    assert len(codes) == len(set(codes)) == len(NAMES) and ("Swedish", "sv") in languages
+    assert len(codes) == len(set(codes)) == len(NAMES) and ("Swedish (svenska)", "sv") in languages
     assert {"yue", "haw", "la"} <= set(codes)  # of Whisper, without phrases
     assert dict(map(reversed, languages))["la"] != "Latin"
     with pytest.raises(ConfigError, match="There is no language"):
@@ -54,7 +54,7 @@ def test_recordings_belong_to_their_phrase_whatever_the_source(swedish):
 
 def test_a_language_without_phrases(projects):
     latin = projects.create("latina", "la")
-    assert phrases_of(latin) == [] and [s.key for s in sources("la")] == ["own", "common_voice"]
+    assert phrases_of(latin) == [] and [s.key for s in sources("la")] == ["own"]
     with pytest.raises(ConfigError, match="FLEURS has no sentences in Latin"):
         set_source(latin, "fleurs")
     with pytest.raises(ConfigError, match="no phrase on the list"):

@@ -1,20 +1,18 @@
 """Step 5 without its widgets: what may be asked for, what is sent, and how a publication is found again."""
 
-import contextlib
-import io
 import json
 import os
-import shutil
-import time
+import threading
 
 import numpy as np
 import pytest
-from stand_in import exported, until
+from stand_in import until
 
 from stentor.errors import ConfigError
-from stentor.studio.files import write_bytes
+from stentor.studio.files import write_json
 from stentor.studio.projects import Projects
-from stentor.studio.runs import detached, publish_jobs
+from stentor.studio.runs import detached, machine, publish_jobs
+from stentor.studio.runs.machine import HubAccount, account
 from stentor.studio.runs.publish_jobs import PublishOrder, card_to_send, make_card, publish, retargeted
 
 CANARY = "hf_CanaryCanaryCanary77"
@@ -32,42 +30,6 @@ def voice(projects):
     return dataset
 
 
-@pytest.fixture
-def run(projects):
-    """A finished run `first` with an export, made without training."""
-    from safetensors.numpy import save_file
-
-    data = {"train": [{"type": "jsonl", "path": "t.jsonl"}], "eval": {}, "test": {}}
-    export = exported(projects, "first", {"type": "speech_llm"}, {"type": "transcribe"}, data=data)
-    results = {"eval": {}, "data": {"used": 2}, "steps": 9, "command": ["stentor", "train", "/home/me/run.yaml"]}
-    (export.parent / "results.json").write_text(json.dumps(results))
-    shutil.copy(export / "training_config.json", export.parent / "resolved.yaml")
-    save_file({"llm.weight": np.ones(4, np.float32)}, export / "model.safetensors")
-    (export / "config.json").write_text('{"model_type": "speech_llm", "bases": {}}')
-
-
-@pytest.fixture
-def at_once(monkeypatch):
-    """The command runs in this process, before `launch` is over; the commands that were started."""
-    from stentor.cli import main
-
-    commands = []
-
-    def launch(folder, command, lock, cwd):
-        commands.append(list(command))
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            code = main(list(command[3:]))
-        with (folder / "output.txt").open("a") as file:
-            file.write(printed.getvalue())
-        last = printed.getvalue().strip().rpartition("stentor: ")[2]
-        ending = {"started": time.time(), "exit": code, "time": time.time(), "said": last}
-        write_bytes(folder / "ending.json", json.dumps(ending).encode())
-
-    monkeypatch.setattr(detached, "launch", launch)
-    return commands
-
-
 def test_what_can_be_published(projects, voice, run):
     assert publish_jobs.offers(projects) == [("model", "first"), ("dataset", "voice"), ("demo", "first")]
     assert not publish_jobs.has_adapters(projects, "first")
@@ -76,6 +38,22 @@ def test_what_can_be_published(projects, voice, run):
     assert publish_jobs.suggested("demo:first", "anna") == "anna/first-demo"
     assert publish_jobs.suggested("demo:ben/voice", "anna") == "anna/voice-demo"
     assert publish_jobs.suggested("model:first", None) == ""
+
+
+def test_what_belongs_to_a_data_set(projects, voice, run):
+    projects.create("other", "en")
+    write_json(projects.runs / "first" / "studio.json", {"created": 1.0, "copies": {"t": str(voice.manifest)}})
+    everything = [("model", "first"), ("dataset", "voice"), ("demo", "first")]
+    assert publish_jobs.offers(projects, "voice") == publish_jobs.offers(projects) == everything
+    assert publish_jobs.offers(projects, "other") == []
+
+
+def test_a_run_that_got_worse_is_published_with_a_warning(projects, run):
+    assert publish_jobs.warning(projects, "model:first") == publish_jobs.warning(projects, "") == ""
+    scores = [{"held_out": {"wer": {"value": value}}} for value in (0.1, 0.9)]
+    write_json(projects.runs / "first" / "results.json", {"before": scores[0], "eval": scores[1]})
+    for key in ("model:first", "demo:first"):
+        assert "WER on held_out 10.00 % before, 90.00 % after" in publish_jobs.warning(projects, key)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +155,7 @@ def test_one_at_a_time(projects, voice, hub, at_once, monkeypatch):
 
 def test_without_a_token(projects, voice, hub, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
-    assert publish_jobs.account() == (False, None)
+    assert account() == HubAccount(False)
     with pytest.raises(ConfigError, match=r"hf auth login"):
         publish(projects, PublishOrder("dataset", "voice", "anna/voice"))
     assert not (projects.folder / "published").exists()
@@ -194,16 +172,28 @@ def test_who_may_publish(projects, voice, hub, at_once):
     assert len(hub.requests) == asked and len(at_once) == 1
 
 
-def test_whose_token_it_is(hub, monkeypatch):
-    monkeypatch.setattr(publish_jobs, "_accounts", {})
+def test_whose_token_it_is(projects, hub, monkeypatch):
+    monkeypatch.setattr(machine, "_accounts", {})
     hub.pull()
-    assert publish_jobs.account() == (True, None)
+    assert account() == HubAccount(True)
     hub.plug()
-    assert publish_jobs.account() == (True, None)  # asked again after a minute only
-    monkeypatch.setattr(publish_jobs, "_accounts", {})
-    assert publish_jobs.account() == (True, hub.user)
+    assert account() == HubAccount(True)  # asked again after a minute only
+    monkeypatch.setattr(machine, "_accounts", {})
+    assert account() == HubAccount(True, hub.user)
     asked = len(hub.asked("whoami"))
-    assert publish_jobs.account() == (True, hub.user) and len(hub.asked("whoami")) == asked
+    here = machine.this_machine(projects)
+    assert here.account == HubAccount(True, hub.user) and len(hub.asked("whoami")) == asked
+    assert here.cores >= 1 and not here.asking
+    assert machine.this_machine(Projects(projects.folder, guarded=True, publishes=False)).account is None
+
+
+def test_a_hub_that_does_not_answer_holds_nothing_up(projects, hub, monkeypatch):
+    answered = threading.Event()
+    monkeypatch.setattr(machine, "_accounts", {})
+    monkeypatch.setattr(machine.hub, "account", lambda: answered.wait(20) and "anna")
+    assert machine.this_machine(projects).asking and account(0.0) == HubAccount(True, asking=True)
+    answered.set()
+    assert account() == HubAccount(True, "anna")
 
 
 def test_no_token_in_what_is_left_behind(projects, voice, run, hub, at_once, monkeypatch):
@@ -225,9 +215,7 @@ def test_no_token_in_what_is_left_behind(projects, voice, run, hub, at_once, mon
 def test_a_card_follows_the_form_until_somebody_changes_it():
     order = PublishOrder("model", "first", "anna/first", licence="mit")
     text = '---\nlicense: mit\n---\n\n# first\n\nstentor.load("anna/first") not anna/first-2\n'
-    assert card_to_send(order, text, (order, text)) is None
-    assert card_to_send(order, text.replace("\n", "\r\n"), (order, text)) is None
-    assert card_to_send(order, "", (order, text)) is None
+    assert [card_to_send(order, t, (order, text)) for t in (text, text.replace("\n", "\r\n"), "")] == [None] * 3
     assert card_to_send(order, text + "more", (order, text)) == text + "more"
     other = PublishOrder("model", "first", "acme/voice", licence="cc0-1.0")
     changed = card_to_send(other, text + "more", (order, text))

@@ -14,7 +14,9 @@ from studio_audio import tone
 from stentor.errors import StentorError
 from stentor.studio.dataset import long_recordings, receiving
 from stentor.studio.dataset_folder import DataSet
+from stentor.studio.projects import Projects
 from stentor.studio.runs import detached
+from stentor.studio.texts import say
 
 BATCH = "0123456789abcdef"
 
@@ -51,12 +53,20 @@ def test_a_batch_becomes_records(client, voices):
     ):
         answer = put(client, number, name, data)
         assert answer.status_code == 200 and answer.json()["size"] == len(data)
-    answer = client.post("/studio/take/voices", json={"batch": BATCH, "files": [1, 0, 2, 3], "speaker": "Ann"})
+    asked = {"batch": BATCH, "files": [1, 0, 2, 3], "speaker": "Ann"}
+    plan = client.post("/studio/preview/voices", json=asked).json()
+    assert voices.records() == [] and plan["counts"]["new"] == 2 and plan["counts"]["silent"] == 1
+    assert [(r["name"], r["text"], r["fate"]) for r in plan["rows"]] == [
+        ("x.wav", "", "refused"),
+        ("a.wav", "<b>", "new"),
+        ("b.wav", "", "new"),
+    ]
+    answer = client.post("/studio/take/voices", json=asked)
     *steps, last = lines(answer)
-    assert answer.status_code == 200 and [s["done"] for s in steps] == sorted(s["done"] for s in steps)
-    assert [(t["name"], t["texts"]) for t in last["taken"]] == [("a.wav", ["<b>"]), ("b.wav", [""])]
-    assert last["refused"] == ["x.wav is not a wav, flac, mp3, ogg, m4a or webm file, whatever its name says."]
-    assert [r["speaker"] for r in voices.records()] == ["Ann", "Ann"]
+    assert answer.status_code == 200 and [s["done"] for s in steps] == [1, 2]
+    assert (last["records"], last["refused"]) == (2, [plan["rows"][0]["note"]])
+    assert last["refused"] == [say("not_audio", name="x.wav")]
+    assert [(r["text"], r["speaker"]) for r in voices.records()] == [("<b>", "Ann"), ("", "Ann")]
     assert not list(client.projects.tmp.glob("upload-*"))
 
 
@@ -64,7 +74,7 @@ def test_a_mistake_takes_nothing_and_keeps_the_batch(client, voices):
     put(client, 0, "a.wav", wav())
     asked = {"batch": BATCH, "pasted": "eins\nzwei"}
     assert lines(client.post("/studio/take/voices", json=asked))[-1]["error"].startswith(
-        "There are 2 lines of text for 1"
+        "Lines of text: 2, recordings without a text: 1"
     )
     assert voices.records() == []
     assert lines(client.post("/studio/take/voices", json={"batch": BATCH, "pasted": "eins"}))[-1]["records"] == 1
@@ -160,7 +170,7 @@ def test_a_long_recording_by_a_model(client, voices, lecture, monkeypatch):
     refused = client.post("/studio/long/voices", json={**asked, "model": "/etc/passwd"})
     assert refused.status_code == 400
     begun = client.post("/studio/long/voices", json=asked).json()
-    assert begun["refused"][0].startswith("broken.wav is not a wav")
+    assert begun["refused"][0].startswith("broken.wav is no audio")
     [(folder, command)] = launched
     assert (
         command[1:3] == ["-m", "stentor.studio.dataset.long_recordings"]
@@ -213,3 +223,14 @@ def test_a_long_recording_outlives_the_page(client, voices, lecture):
         time.sleep(0.2)
     assert work["state"] == "finished", work
     assert len(voices.records()) == work["added"] > 1
+
+
+def test_drafts_are_written_by_models_that_transcribe(tmp_path):
+    """No encoder is offered: neither one of the catalogue, nor one in a folder of models."""
+    for name, architecture in (("encoder", "Wav2Vec2ForPreTraining"), ("recogniser", "Wav2Vec2ForCTC")):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    writers = long_recordings.writers(Projects(tmp_path / "studio", models=(tmp_path / "models",)))
+    assert {"whisper_tiny", "parakeet_ctc", "mms"} <= writers.keys()
+    assert not {"wav2vec2", "wavlm", "small_transducer"} & writers.keys()
+    assert [label for choice, (label, _) in writers.items() if choice.startswith("folder:")] == ["recogniser"]

@@ -115,9 +115,7 @@ def test_two_pages_one_row(client, dataset, rows):
     late = take(client, rows[0], wav(2.0), text="As I said it.").json()
     assert late["replaced"] and late["row"]["text"] == "As I said it."
     assert [r["duration"] for r in dataset.records()] == [2.0]
-
-
-def test_at_the_same_moment_one_record_is_left(client, dataset, rows):
+    remove(client, rows[0])  # and at the same moment:
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda i: take(client, rows[0], wav(seed=i), mark=f"m{i}").json(), range(4)))
     assert sum(a["replaced"] for a in answers) == 3

@@ -94,7 +94,7 @@ def test_tasks_go_by_what_the_recordings_have(projects):
     assert offered == set(Task.choices()) - {"words", "diarize"}
     with pytest.raises(ConfigError, match="two speakers"):
         settings.start("diarize", settings.known()["small_diarize"], FULL, alone)
-    with pytest.raises(ConfigError, match="word times"):
+    with pytest.raises(ConfigError, match="no word times"):
         settings.start("words", settings.known()["small_words"], FULL, alone)
 
 

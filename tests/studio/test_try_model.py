@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ class Shelf(ModelCache):
 
 
 def tried(original="old", task="transcribe", **about):
-    return RunTrial("mine", "new", task, original, (), about.get("normalizer", "none"))
+    return RunTrial("mine", Path("new"), task, original, about.get("normalizer", "none"))
 
 
 def clip(text="", seconds=1.0, **about):
@@ -82,18 +83,18 @@ def test_a_running_run_is_not_offered(projects):
 
 
 @pytest.mark.parametrize(
-    ("model", "original", "parts"),
+    ("model", "original"),
     [
-        ({"type": "seq2seq", "from": "openai/whisper-tiny"}, "openai/whisper-tiny", ()),
-        ({"type": "seq2seq", "from": "openai/whisper-tiny", "init": "elsewhere/base"}, "elsewhere/base", ()),
-        ({"type": "ctc", "from": None}, None, ()),
-        ({"type": "speech_llm", "encoder": {"from": "a/ear"}, "llm": {"from": "b/mouth"}}, None, ("a/ear", "b/mouth")),
+        ({"type": "seq2seq", "from": "openai/whisper-tiny"}, "openai/whisper-tiny"),
+        ({"type": "seq2seq", "from": "openai/whisper-tiny", "init": "elsewhere/base"}, "elsewhere/base"),
+        ({"type": "ctc", "from": None}, None),
+        ({"type": "speech_llm", "encoder": {"from": "a/ear"}, "llm": {"from": "b/mouth"}}, None),
     ],
 )
-def test_the_original_is_what_the_run_started_from(projects, model, original, parts):
+def test_the_original_is_what_the_run_started_from(projects, model, original):
     exported(projects, "run", model)
     trial = try_model.trial(projects, "run")
-    assert (trial.original, trial.parts, trial.normalizer) == (original, parts, "none")
+    assert (trial.original, trial.normalizer) == (original, "none")
 
 
 def test_an_original_in_the_projects_folder_is_found_there(projects):
@@ -125,7 +126,7 @@ def loads(monkeypatch):
     """Sources of the models that were loaded; None for each time that memory was given back."""
     events = []
     monkeypatch.setattr("stentor.inference.load.load", lambda source, device: events.append(source) or object())
-    monkeypatch.setattr(try_model, "free_memory", lambda: events.append(None))
+    monkeypatch.setattr(try_model.gc, "collect", lambda: events.append(None))
     return events
 
 

@@ -1,5 +1,8 @@
 """Uploaded recordings: what is taken, what is not and why."""
 
+import zipfile
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import soundfile
@@ -7,8 +10,9 @@ from studio_audio import tone
 
 from stentor.errors import AudioError, ConfigError, DataError
 from stentor.studio import uploaded_audio
+from stentor.studio.dataset import unpacking
 from stentor.studio.dataset.long_recordings import split_into
-from stentor.studio.dataset.uploads import add_uploads
+from stentor.studio.dataset.uploads import add_uploads, planned_uploads
 from stentor.studio.uploaded_audio import Upload, kind_of
 
 
@@ -41,27 +45,23 @@ def test_uploads_of_all_formats(voices, upload, tmp_path):
     assert [r["source"] for r in done.records] == ["a", "b", "c", "d"]
 
 
-def m4a(path, seconds, rate=44100):
+def write_av(path, sound, rate, form, codec):
     av = pytest.importorskip("av")
-    with av.open(str(path), "w", format="ipod") as container:
-        stream = container.add_stream("aac", rate=rate, layout="stereo")
-        sound = np.stack([tone(seconds, rate)] * 2)
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound), format="fltp", layout="stereo")
+    with av.open(str(path), "w", format=form) as container:
+        stream = container.add_stream(codec, rate=rate, layout="stereo")
+        kind = stream.codec_context.format.name
+        size = stream.codec_context.frame_size or 1024
+        resampler = av.AudioResampler(format=kind, layout="stereo", rate=rate, frame_size=size)
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray([sound] * 2, np.float32), "fltp", "stereo")
         frame.sample_rate = rate
-        for packet in [*stream.encode(frame), *stream.encode(None)]:
-            container.mux(packet)
+        for part in [*resampler.resample(frame), *resampler.resample(None)]:
+            container.mux(stream.encode(part))
+        container.mux(stream.encode(None))
+
+
+def m4a(path, seconds, rate=44100):
+    write_av(path, tone(seconds, rate), rate, "ipod", "aac")
     return Upload(path, path.name)
-
-
-def test_an_m4a_upload(voices, tmp_path):
-    done = add_uploads(voices, [m4a(tmp_path / "memo.m4a", 1.0, 16000)], pasted="ein Satz")
-    assert [r["text"] for r in done.records] == ["ein Satz"] and abs(done.records[0]["duration"] - 1) < 0.15
-
-
-def test_subtitles_cut_a_recording(voices, upload):
-    srt = "1\n00:00:00,000 --> 00:00:01,500\n<i>eins</i>\n\n2\n00:00:02,000 --> 00:00:03,000\nzwei\ndrei\n"
-    done = add_uploads(voices, [upload("talk.flac", seconds=4)], [upload("talk.srt", srt)])
-    assert [(r["text"], r["duration"]) for r in done.records] == [("eins", 1.5), ("zwei drei", 1.0)]
 
 
 def test_oversized_uploads_are_refused(voices, upload, monkeypatch):
@@ -75,7 +75,7 @@ def test_oversized_uploads_are_refused(voices, upload, monkeypatch):
 
 
 def test_transcripts_that_do_not_fit_take_nothing(voices, upload):
-    with pytest.raises(DataError, match="3 lines of text for 2 recordings"):
+    with pytest.raises(DataError, match="Lines of text: 3, recordings without a text: 2"):
         add_uploads(voices, [upload("a.wav"), upload("b.wav")], pasted="eins\nzwei\ndrei")
     with pytest.raises(DataError, match=r"t.jsonl:2: each line must be a JSON object"):
         add_uploads(voices, [upload("a.wav")], [upload("t.jsonl", '{"audio_path": "a.wav", "text": "x"}\n[1]\n')])
@@ -86,35 +86,41 @@ def test_an_uploaded_manifest_names_uploaded_files_only(voices, upload):
     lines = ('{"audio_path": "/etc/passwd", "text": "no"}', '{"audio_path": "/somewhere/else/a.wav", "text": "yes"}')
     done = add_uploads(voices, [upload("a.wav")], [upload("../../manifest.jsonl", "\n".join(lines))])
     assert [r["text"] for r in done.records] == ["yes"]
-    assert done.refused == ["manifest.jsonl:1: there is no recording named passwd."]
+    assert done.refused == ["manifest.jsonl:1: there is no recording named etc/passwd."]
+
+
+class Writer:
+    """A model that counts what it hears."""
+
+    def __init__(self):
+        self.seconds = []
+
+    def transcribe(self, audio, rate, **_):
+        self.seconds.append(len(audio) / rate)
+        return SimpleNamespace(text=f" Stück {len(self.seconds)} ")
 
 
 def test_long_recordings_are_split_at_pauses(voices, lecture):
-    drafted = []
-
-    def draft(audio, at):
-        drafted.append(len(audio) / at)
-        return f"Stück {len(drafted)}"
-
-    steps = list(split_into(voices, lecture, draft, speaker="L"))
+    model = Writer()
+    steps = list(split_into(voices, lecture, model, speaker="L"))
     records = [s.record for s in steps]
     assert records == voices.records() and len(records) >= 2 and all(r["draft"] for r in records)
     assert [(s.done, s.of) for s in steps] == [(i, len(records)) for i in range(1, len(records) + 1)]
-    assert max(drafted) <= 15 and sum(drafted) > 24
+    assert max(model.seconds) <= 15 and sum(model.seconds) > 24
     assert [r["source_start"] for r in records] == sorted(r["source_start"] for r in records)
     assert records[1]["text"] == "Stück 2" and records[1]["source"] == "lecture" and records[1]["speaker"] == "L"
 
 
 def test_splitting_goes_on_where_it_was_cut_off(voices, lecture):
     """Also after a piece was corrected and another one removed: neither is made again."""
-    work = split_into(voices, lecture, lambda audio, rate: "draft")
+    work = split_into(voices, lecture)
     first, second = next(work).record, next(work).record
     work.close()
     voices.edit(first["id"], text="corrected")
     voices.remove([second["id"]])
-    rest = [s.record for s in split_into(voices, lecture, lambda audio, rate: "draft")]
+    rest = [s.record for s in split_into(voices, lecture)]
     assert rest[:2] == [None, None] and None not in rest[2:] and rest[2:]
-    assert [r["text"] for r in voices.records()] == ["corrected", *["draft"] * len(rest[2:])]
+    assert [r["text"] for r in voices.records()] == ["corrected", *[""] * len(rest[2:])]
 
 
 def test_a_recording_without_speech_is_told(voices, tmp_path):
@@ -148,33 +154,40 @@ def test_the_same_file_is_taken_once(voices, upload):
     assert len(add_uploads(voices, [talk, complete], [upload("talk.srt", srt)]).records) == 3
     again = add_uploads(voices, [talk, Upload(complete.path, "other name.wav")], [upload("talk.srt", srt)])
     assert not again.records and len(voices.records()) == 3
-    assert again.refused[0] == "talk.srt:1: the data set has this part of talk.flac already."
-    assert again.refused[2].startswith("other name.wav is in the data set already")
+    assert [line.split(":")[0] for line in again.refused] == ["other name.wav is in the data set already"]
 
 
 def test_overlapping_subtitles_are_left_out(voices, upload):
     cues = [(0, 1.1), (1, 2), (3, 5), (4, 5.5), (6, 9), (7, 8), (10, 11)]
     srt = "\n\n".join(f"00:00:{a:06.3f} --> 00:00:{b:06.3f}\n{a}".replace(".", ",") for a, b in cues)
     done = add_uploads(voices, [upload("talk.flac", seconds=12, rate=8000)], [upload("talk.srt", srt)])
-    assert [r["text"] for r in done.records] == ["0", "1", "10"]
+    assert [(r["text"], r["duration"]) for r in done.records] == [("0", 1.1), ("1", 1.0), ("10", 1.0)]
     assert len(done.refused) == 4 and done.refused[0].startswith("talk.srt:7: it overlaps another subtitle")
 
 
 def test_a_recording_with_two_transcripts_takes_the_first(voices, upload):
-    done = add_uploads(voices, [upload("a.wav")], [upload("t.csv", "file,text\na.wav,eins\na.wav,zwei\n")])
+    """Its name is that of a Mac, which is decomposed: u and diaeresis are two characters."""
+    table = upload("t.csv", "file,text\n\u00fcber.wav,eins\n\u00fcber.wav,zwei\n")
+    done = add_uploads(voices, [upload("u\u0308ber.wav")], [table])
     assert [r["text"] for r in done.records] == ["eins"]
-    assert done.refused == ["t.csv:3: a.wav has another transcript already."]
+    assert done.refused[0].startswith("t.csv:3: ") and done.refused[0].endswith(" has another transcript already.")
 
 
-def test_names_of_a_mac_are_matched(voices, upload):
-    """Its file names are decomposed: u and diaeresis are two characters."""
-    done = add_uploads(voices, [upload("u\u0308ber.wav")], [upload("t.csv", "file,text\n\u00fcber.wav,eins\n")])
-    assert [r["text"] for r in done.records] == ["eins"]
+@pytest.mark.parametrize("form", ["ipod", "adts", "3gp", "matroska", "avi", "mpegts", "ac3", "aiff", "flv"])
+def test_every_format_that_is_decoded_is_taken(voices, tmp_path, form):
+    pytest.importorskip("av")
+    path = tmp_path / "upload"
+    codec = {"ac3": "ac3", "aiff": "pcm_s16be", "avi": "pcm_s16le"}.get(form, "aac")
+    write_av(path, tone(1.0, 48000), 48000, form, codec)
+    [record] = add_uploads(voices, [Upload(path, "Voice 3.some")], pasted="eins").records
+    assert record["text"] == "eins" and abs(record["duration"] - 1) < 0.15
 
 
-def test_utf16_text_is_no_audio(tmp_path):
-    (tmp_path / "t").write_bytes("\ufeffeins".encode("utf-16-le"))
-    assert kind_of(tmp_path / "t") is None
+def test_playlists_archives_and_pages_are_no_audio(tmp_path):
+    text = "\ufeffeins".encode("utf-16-le")
+    for data in (text, b"#EXTM3U\nWAVE", b"#EXTM3U8\nftyp", b"PK\3\4a.wav", b"<html>", b"GIF89a", b"ffconcat"):
+        (tmp_path / "t").write_bytes(data * 9)
+        assert kind_of(tmp_path / "t") is None, data
 
 
 def test_an_m4a_is_decoded_once_for_all_its_parts(voices, upload, tmp_path, monkeypatch):
@@ -190,3 +203,97 @@ def test_an_m4a_is_decoded_once_for_all_its_parts(voices, upload, tmp_path, monk
     monkeypatch.setattr(uploaded_audio, "LONGEST", 1.0)
     done = add_uploads(voices, [m4a(tmp_path / "b.m4a", 3.0, 16000)])
     assert "is longer than" in done.refused[0] and not list(tmp_path.glob("*.part"))
+
+
+def test_texts_that_come_later_fill_the_empty_ones(voices, upload):
+    audio = [upload("Take 1.wav", rate=8000), upload("b.wav", seconds=2), upload("c.wav", seconds=3)]
+    assert not add_uploads(voices, audio, pasted="c.wav\tdrei").refused
+    table = upload("t.csv", "Datei;Text;Sprecher\nc.wav;another\nTake 1.wav;eins;Ann\n")
+    done = add_uploads(voices, [], [table])  # the table alone: by name
+    assert ([r["text"] for r in done.records], done.filled) == (["eins"], 1)
+    assert [r.split(": ")[1] for r in done.refused] == [
+        "c has another text already, which stays. It can be changed in Check."
+    ]
+    again = [Upload(audio[1].path, "renamed.wav"), audio[0]]  # by what they sound like
+    done = add_uploads(voices, again, [upload("t.csv", "file,text\nrenamed.wav,zwei\nTake 1.wav,eins\n")])
+    assert not done.refused and [(r["text"], r.get("speaker")) for r in voices.records()] == [
+        ("eins", "Ann"),
+        ("zwei", None),
+        ("drei", None),
+    ]
+
+
+def test_recordings_without_a_fitting_text_need_a_confirmation(voices, upload):
+    given = [upload("a.wav")], [upload("t.csv", "file,text\nx.wav,eins\n")]
+    with pytest.raises(DataError, match=r"the texts are for x\.wav, and the recordings are named a\.wav"):
+        add_uploads(voices, *given)
+    assert voices.records() == [] and planned_uploads(voices, *given).unfitting
+    done = add_uploads(voices, *given, confirmed=True)
+    assert [r["text"] for r in done.records] == [""] and len(done.refused) == 1
+
+
+def zipped(upload, *files):
+    """A zip file of names and contents."""
+    path = upload("set.zip", b"").path
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files:
+            archive.writestr(name, data.path.read_bytes() if isinstance(data, Upload) else data)
+    return Upload(path, "set.zip")
+
+
+def test_a_zip_file_of_recordings_and_texts(voices, upload):
+    """With two recordings of one name, a name that leads out, and what a Mac and a person put into it."""
+    files = [(f"{d}/a.wav", upload("a.wav", seconds=s)) for d, s in (("set/x", 1), ("../../y", 2))]
+    files += [
+        ("set/meta.csv", "y/a.wav|zwei\nx/a.wav|eins\n"),
+        ("__MACOSX/set/x/._a.wav", "mac"),
+        ("set/readme.txt", "hi"),
+    ]
+    archive = zipped(upload, *files)
+    assert len(planned_uploads(voices, [archive]).rows) == 2
+    done = add_uploads(voices, [archive])
+    assert sorted((r["text"], r["duration"]) for r in done.records) == [("eins", 1.0), ("zwei", 2.0)]
+    assert done.refused == ["readme.txt was not used: it does not name the recordings."]
+    assert {p.name for p in archive.path.parent.glob("zip-*")} == set()
+
+
+def test_zip_files_that_are_refused(voices, upload, monkeypatch):
+    monkeypatch.setattr(unpacking, "_SMALL", 2**20)
+    locked = zipped(upload, ("a.wav", "x"))
+    data = bytearray(locked.path.read_bytes())
+    data[6] |= 1  # in the file's own header, and in the list at the end
+    data[data.find(b"PK\1\2") + 8] |= 1
+    locked.path.write_bytes(data)
+    bomb = zipped(upload, ("a.wav", bytes(2**21)))
+    for archive, message in (
+        (locked, "has a password"),
+        (bomb, "too much"),
+        (upload("c.zip", b"PK"), "cannot be unpacked"),
+    ):
+        with pytest.raises(DataError, match=message):
+            add_uploads(voices, [archive])
+
+
+@pytest.mark.parametrize(("name", "advice"), [("t.xlsx", "as CSV"), ("t.docx", "as plain text"), ("t.7z", "zip file")])
+def test_other_files_are_refused_with_what_to_do(voices, upload, name, advice):
+    with pytest.raises(DataError, match=rf"{name} was not used.*{advice}"):
+        add_uploads(voices, [upload("a.wav")], [upload(name, "PK")])
+
+
+def test_a_folder_with_short_names_and_with_a_table_that_names_none(voices, upload):
+    audio = [upload("0.wav", lie="set/wavs/0.wav"), upload("1.wav", seconds=2, lie="set/wavs/1.wav")]
+    table = upload("metadata.csv", "0|zero\n1|one\n", lie="set/metadata.csv")
+    assert [r.text for r in planned_uploads(voices, [*audio, table]).rows] == ["zero", "one"]
+    with pytest.raises(DataError, match=r"which column has the names"):  # never their order
+        add_uploads(voices, audio, [upload("m.csv", "q1|zero\nq2|one\n")])
+    with pytest.raises(DataError, match=r"metadata\.csv was not used: it does not name the recordings"):
+        add_uploads(voices, [*audio, upload("metadata.csv", "text\nzero\none\n", lie="set/metadata.csv")])
+
+
+def test_texts_in_folders_belong_to_the_recordings_beside_them(voices, upload):
+    audio = [upload("1.wav", seconds=i, lie=f"set/{of}/1.wav") for i, of in enumerate(("ann", "bob", "cy"), 1)]
+    texts = [
+        upload("1.txt", "ann's", lie="set/ann/1.txt"),
+        upload("t.csv", "file,text\n1.wav,bob's\n", lie="set/bob/t.csv"),
+    ]
+    assert [r.text for r in planned_uploads(voices, [*audio, *texts]).rows] == ["ann's", "bob's", ""]

@@ -109,23 +109,6 @@ def test_time_left_is_robust(run):
     assert left(*quick) == pytest.approx(601 / 2, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (10, "less than a minute"),
-        (70, "about a minute"),
-        (250, "about 4 minutes"),
-        (1500, "about 25 minutes"),
-        (3500, "about an hour"),
-        (9000, "about 2.5 hours"),
-        (50_000, "about 14 hours"),
-        (200_000, "about 2.5 days"),
-    ],
-)
-def test_times_as_people_say_them(seconds, words):
-    assert watch.about(seconds) == words
-
-
 def test_each_state_has_its_sentence_and_buttons(projects, run, living):
     def standing(job):
         courses.forget_progress()
@@ -188,13 +171,38 @@ def test_a_finished_run_shows_its_results(projects, run):
     }
     job = run(events=[started(400)], results=results)
     (job.folder / "report.html").write_text("<p>report")
+    (job.folder / "export").mkdir()
     status = watch.view(projects, job).status
     assert "25.00 % → 8.30 %" in text(status) and "5.00–12.00 %" in text(status)
-    assert 'href="/studio/runs/first/report"' in status
+    assert 'href="/studio/runs/first/report"' in status and 'href="/studio/download/run/first" download' in status
     *row, score = watch.row(job)
     assert row == ["first", "finished", "400", "12 min 34 s"]
     assert (score.metric, score.set, score.before, score.after) == ("WER", "held_out", "25.00 %", "8.30 %")
     assert score.after_interval == "5.00–12.00 %"
+
+
+def test_a_run_that_got_worse_says_so_first(projects, run):
+    def rates(before, after, **change):
+        return {"before": {"held_out": {"wer": before}}, "eval": {"held_out": {"wer": after}}, "change": change}
+
+    low, high = {"value": 0.12, "low": 0.1, "high": 0.15}, {"value": 0.98, "low": 0.9, "high": 1.0}
+    exploded = [started(10), {"time": 102.0, "event": "exploded", "step": 10, "first": 4.5, "last": 2598.0}]
+    paired = {"held_out": {"wer": {"value": 7.0, "low": -0.1, "high": 9.0}}}
+    run("paired", results=rates(low, high, **paired))
+    run("better", results=rates(high, low))
+    run("resumed", events=[*exploded, started(10)], results=rates(high, low))
+    job = run("worse", results=rates(low, high))
+    (job.folder / "resolved.yaml").write_text("optim: {lr: 3.0}")
+    run("exploded", events=exploded, results={"eval": {}})
+    words = {job.name: jobs.word(job) for job in jobs.jobs(projects)}
+    assert words == dict.fromkeys(("paired", "better", "resumed"), "finished") | dict.fromkeys(
+        ("worse", "exploded"), "worse"
+    )
+    assert ("worse · got worse", "worse") in watch.choices(projects)
+    status = watch.view(projects, job).status
+    assert 'class="badge worse"' in status and "Finished" not in status
+    assert "WER on held_out 12.00 % before, 98.00 % after" in text(status) and "(1 instead of 3)" in text(status)
+    assert "was 4.5 at the beginning and is 2,598 at the end" in jobs.state(jobs.find(projects, "exploded")).sentence
 
 
 def test_runs_are_compared(projects, run):
@@ -269,7 +277,6 @@ def test_drawing_takes_only_its_share_of_time(run, living, monkeypatch):
 
     monkeypatch.setattr(watch.time, "thread_time", lambda: clock[1])
     monkeypatch.setattr(watch, "_drawn", costly)
-    monkeypatch.setattr(watch, "_DRAWN", type(watch._DRAWN)())
     assert watch.curves([job]) == "drawn at 0.5"
     append(job.folder / "metrics.jsonl", *steps((2, 103.0)))
     clock[0] += 0.5 / watch.SHARE - 1
@@ -292,19 +299,11 @@ def test_resumed_files_are_read_anew(run):
     assert progress_of(job.folder).numbers.values["train/loss"][0] == [1]
 
 
-def test_gpus_as_nvidia_smi_tells_them():
-    bars = machine.parsed("0, NVIDIA H200, 11500, 143771, 87\n1, NVIDIA H200, [N/A], [N/A], [N/A]\nnonsense\n")
-    assert [(b.name, b.text) for b in bars] == [("GPU 0, NVIDIA H200", "12.1 of 151 GB, 87 % busy")]
-    assert bars[0].share == pytest.approx(0.08, abs=0.001)
-
-
-def test_memory_of_a_run_without_a_gpu(monkeypatch):
-    monkeypatch.setattr(machine, "_smi", lambda moment: "")
-    bars = machine.bars({"memory/rss_gb": 1.25, "memory/workers_gb": 0.5}, None, None)
+def test_memory_of_a_run():
+    bars = machine.bars({"memory/rss_gb": 1.25, "memory/workers_gb": 0.5}, None)
     assert [b.name for b in bars] == ["This run", "This computer"] and bars[0].text == "1.8 GB"
-    bars = machine.bars({"memory/rss_gb": 1.0, "memory/cuda_reserved_gb": 20.0, "memory/cuda_free_gb": 60.0}, 0.9, None)
+    bars = machine.bars({"memory/rss_gb": 1.0, "memory/cuda_reserved_gb": 20.0, "memory/cuda_free_gb": 60.0}, 0.9)
     assert bars[1].text == "20.0 of 80 GB, 90 % busy" and bars[1].share == 0.25
-    assert machine.bars({}, None, os.getpid())[0].name == "This run"
 
 
 def test_the_log_of_a_run_without_a_keeper(run):

@@ -6,7 +6,16 @@ from stentor.cli import main
 from stentor.errors import ConfigError
 from stentor.models.seq2seq.processor import language_codes
 from stentor.sources.hub_presets import PRESETS
-from stentor.text.languages import among, checked_language, find, known_code, language_code, table, unknown_language
+from stentor.text.languages import (
+    among,
+    checked_language,
+    find,
+    known_code,
+    label,
+    language_code,
+    table,
+    unknown_language,
+)
 
 
 def test_the_table_has_omnivoices_languages():
@@ -43,6 +52,14 @@ def test_the_names_of_a_language_are_one(name):
         ("ambo-pasco quechua", "qva"),
         ("arb", "ar"),
         ("Pushto", "ps"),
+        ("Deutsch", "de"),
+        ("Mandarin", "zh"),
+        ("Farsi", "fa"),
+        ("Castellano", "es"),
+        ("中文", "zh"),
+        ("Filipino", "fil"),
+        ("Bokmål", "nb"),
+        ("Brazilian Portuguese", "pt"),
         ("xx-YY", "xx"),
         ("gsw-CH", "gsw"),
         ("gla", "gd"),
@@ -53,6 +70,11 @@ def test_the_names_of_a_language_are_one(name):
 )
 def test_codes(name, code):
     assert language_code(name) == code
+
+
+def test_a_list_of_languages_can_be_searched():
+    assert [label(code) for code in ("de", "en", "nn-NO", "x")] == ["German (Deutsch)", "English", label("nn"), "x"]
+    assert all(name in label("fa") for name in ("Persian", "فارسی", "Farsi"))
 
 
 def test_checked_languages_keep_their_region():
@@ -116,7 +138,7 @@ def test_commands_refuse_an_unknown_language(command, capsys):
 def test_a_language_finds_the_code_of_a_model_and_of_a_data_set(language, whispers, fleurs):
     codes = language_codes()
     assert codes.get(among(language, tuple(codes)) or "") == whispers
-    assert PRESETS["fleurs"].spelling(language) == fleurs
+    assert PRESETS["fleurs"][""].spelling(language) == fleurs
 
 
 def test_a_language_that_only_looks_alike_is_not_taken():

@@ -102,22 +102,26 @@ def _quiet_level(levels: np.ndarray) -> float:
     return float(ordered[below] + (place - below) * (ordered[above] - ordered[below]))
 
 
+def speech_span(audio: np.ndarray, rate: int) -> tuple[int, int] | None:
+    """First sample of speech in `audio`, float32 [samples], and the one after the last; None without speech."""
+    activity = EnergyDetector().activity([audio], rate)
+    first = _first_speech(activity.levels, activity.speech)
+    last = _first_speech(activity.levels[::-1], activity.speech[::-1])
+    if first is None or last is None:
+        return None
+    return first * activity.hop, min((len(activity.levels) - last) * activity.hop, len(audio))
+
+
 def speech_with_room(audio: np.ndarray, rate: int, room: float) -> tuple[np.ndarray, float]:
     """`audio` float32 [samples] with `room` seconds around its speech, and the seconds that it now begins earlier
     (negative where its beginning was cut off).
 
     A longer pause at an end is cut, a shorter one is filled up with silence. Audio without speech stays unchanged.
     """
-    activity = EnergyDetector().activity([audio], rate)
-    first, last = (
-        _first_speech(activity.levels, activity.speech),
-        _first_speech(activity.levels[::-1], activity.speech[::-1]),
-    )
-    if first is None or last is None:
+    if (span := speech_span(audio, rate)) is None:
         return audio, 0.0
     room_samples = round(room * rate)
-    start = first * activity.hop - room_samples
-    end = min((len(activity.levels) - last) * activity.hop, len(audio)) + room_samples
+    start, end = span[0] - room_samples, span[1] + room_samples
     inside = audio[max(start, 0) : end]
     return np.pad(inside, (max(-start, 0), max(end - len(audio), 0))), -start / rate
 

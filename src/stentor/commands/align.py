@@ -5,7 +5,7 @@ import sys
 from pathlib import Path, PurePath
 
 from stentor.commands.recording_options import ONE, AlignOptions
-from stentor.data.layouts.transcripts import READERS
+from stentor.data.layouts.transcripts import ENDINGS, text_lines
 from stentor.data.storage import as_path, full_path, is_remote, name_of, read_whole
 from stentor.errors import ConfigError, DataError
 from stentor.inference.align.base import describe_problem, transcript, warnings_of
@@ -19,7 +19,6 @@ from stentor.pipeline.file_progress import parse_formats, require_folder
 from stentor.pipeline.outputs import Outputs, digest, identity
 from stentor.pipeline.progress import Progress
 from stentor.text.languages import checked_language
-from stentor.text.transcript_formats import text_lines
 
 
 def align(options: AlignOptions) -> None:
@@ -64,7 +63,7 @@ def align(options: AlignOptions) -> None:
 def read_lines(text: str) -> list[str]:
     """The lines of the text itself, or of the file that it names. Raises ConfigError when there are none or there is
     no such file, and DataError for a file that cannot be read."""
-    source, named = "The text", PurePath(text).suffix[1:].lower() in ("txt", "lab", "md", "docx", *READERS)
+    source, named = "The text", PurePath(text).suffix[1:].lower() in ("md", "docx", *ENDINGS)
     try:
         is_file = is_remote(text) or Path(text).is_file()
     except OSError:  # longer than a path may be

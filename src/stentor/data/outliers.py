@@ -47,7 +47,7 @@ KINDS = {
         f"Less than one word in {1 / SLOW_WORDS:g} seconds: a part of what is said is not written down, or the "
         "recording is mostly silence.",
     ),
-    "no_text": ("No transcript", "The record has no text, or only white space, while others have one."),
+    "no_text": ("No transcript", "The record has no text, or only white space: nothing can be learned from it."),
     "same_audio": ("The same recording twice", "Two records decode to exactly the same samples."),
     "length": ("Wrong duration", "The manifest and the decoded audio differ by more than 5 % and 0.2 s."),
     "unaligned": ("Unaligned words", "They are from 0 to 0 s, as VoxLM writes them, and are trained without times."),
@@ -117,9 +117,7 @@ class CheckedRecord:
         return (len(letters(self.text)) if unspaced(self.text) else len(self.text.split())) / self.seconds
 
 
-def find_outliers(
-    row: CheckedRecord, texts_expected: bool, changed: Mapping[str, str]
-) -> Iterator[tuple[str, float, str]]:
+def find_outliers(row: CheckedRecord, changed: Mapping[str, str]) -> Iterator[tuple[str, float, str]]:
     """(kind, severity, detail) of each fault of one decoded record; `changed` is what a model writes for letters."""
     sound, text = row.sound, row.text or ""
     if row.rate:
@@ -130,7 +128,7 @@ def find_outliers(
             yield "too_fast", row.rate, f"{amount} in {row.seconds:.1f} s"
         elif row.rate < slow and row.seconds > SLOW_FROM:
             yield "too_slow", 1 / row.rate, f"{amount} in {row.seconds:.1f} s"
-    elif texts_expected and not text.strip():
+    elif not text.strip():
         yield "no_text", row.seconds, f"no text for {row.seconds:.1f} s"
     difference = abs(sound.seconds - row.declared)
     if difference > max(0.2, 0.05 * row.declared):

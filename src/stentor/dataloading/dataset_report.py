@@ -254,7 +254,6 @@ def outliers_by_kind(
     """(severity, row, detail) of all measured rows that look wrong, by kind of `KINDS`, the worst first. `changed` is
     what a model writes for letters."""
     good = [r for r in rows if not r.sound.reason]
-    texts_expected = any(r.text and r.text.strip() for r in good)
     outliers: dict[str, list[tuple[float, CheckedRecord, str]]] = defaultdict(list)
     outliers["unusable"] = [(0.0, r, f"{r.sound.reason}: {r.sound.message}") for r in rows if r.sound.reason]
     first_with: dict[str, CheckedRecord] = {}
@@ -263,7 +262,7 @@ def outliers_by_kind(
         if first is not row:
             detail = f"same samples as {first.id}" + (f" ({first.set})" if first.set != row.set else "")
             outliers["same_audio"].append((0.0, row, detail))
-        for kind, badness, detail in find_outliers(row, texts_expected, changed):
+        for kind, badness, detail in find_outliers(row, changed):
             outliers[kind].append((badness, row, detail))
     return {kind: sorted(outliers[kind], key=lambda entry: -entry[0]) for kind in KINDS}
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stentor.metrics.format import MINOR, figure, interval, label, percent
+from stentor.report.curves import better_end
 
 
 @dataclass
@@ -22,7 +23,7 @@ class Change:
     change_interval: str
     """Interval of the relative change, from a paired bootstrap; empty where it is unknown."""
     worse: bool
-    """Whether more errors are made than before, beyond chance."""
+    """Whether it is worse than before, beyond chance."""
 
 
 @dataclass
@@ -55,32 +56,44 @@ class Groups:
 
 def changes(results: Mapping[str, Any]) -> list[Change]:
     """Rows of the sets that were scored before training, in their order, without minor metrics."""
-    rows = []
-    for name, before in (results.get("before") or {}).items():
-        after = results["eval"].get(name, {})
-        paired = (results.get("change") or {}).get(name, {})
-        for metric, first in before.items():
-            if metric in MINOR or metric not in after:
-                continue
-            last, change = after[metric], paired.get(metric, {})
-            relative = change.get("value")
-            if relative is None and first["value"] and last["value"] is not None:
-                relative = (last["value"] - first["value"]) / first["value"]
-            low, high = change.get("low"), change.get("high")
-            rows.append(
-                Change(
-                    name,
-                    label(metric),
-                    figure(metric, first["value"]),
-                    interval(metric, first),
-                    figure(metric, last["value"]),
-                    interval(metric, last),
-                    "" if relative is None else percent(relative),
-                    f"{percent(low)} to {percent(high)}" if low is not None else "",
-                    low is not None and low > 0,
-                )
-            )
-    return rows
+    return [
+        change_of(results, name, metric)
+        for name, before in (results.get("before") or {}).items()
+        for metric in before
+        if metric not in MINOR and metric in results["eval"].get(name, {})
+    ]
+
+
+def change_of(results: Mapping[str, Any], name: str, metric: str) -> Change:
+    """The row of a metric of a set; with nothing before where only the trained model was scored."""
+    first = (results.get("before") or {}).get(name, {}).get(metric, {})
+    last, change = results["eval"][name][metric], (results.get("change") or {}).get(name, {}).get(metric, {})
+    relative, low, high = (change.get(key) for key in ("value", "low", "high"))
+    if relative is None and first.get("value") and last["value"] is not None:
+        relative = (last["value"] - first["value"]) / first["value"]
+    return Change(
+        name,
+        label(metric),
+        figure(metric, first["value"]) if first else "",
+        interval(metric, first),
+        figure(metric, last["value"]),
+        interval(metric, last),
+        "" if relative is None else percent(relative),
+        f"{percent(low)} to {percent(high)}" if low is not None else "",
+        _worse(metric, first, last, change),
+    )
+
+
+def _worse(metric: str, first: Mapping[str, Any], last: Mapping[str, Any], change: Mapping[str, Any]) -> bool:
+    """By the paired interval; without one, by whether the intervals of the scores (their values) lie apart."""
+    higher = better_end(metric) == "max"
+    if change:
+        end = change.get("high" if higher else "low")
+        return end is not None and bool(end < 0 if higher else end > 0)
+    better, worse = (first, last) if not higher else (last, first)
+    top, bottom = better.get("high"), worse.get("low")
+    top, bottom = (better.get("value") if top is None else top), (worse.get("value") if bottom is None else bottom)
+    return top is not None and bottom is not None and bool(bottom > top)
 
 
 def groups(results: Mapping[str, Any], most: int = 20) -> list[Groups]:

@@ -142,7 +142,7 @@ def _evaluation(series: Mapping[str, Any], add: Callable[..., None]) -> None:
         names = [evaluated(k)[0] for k in keys]
         shape = {"percent": is_rate(metric), "zero": is_rate(metric), "log": low > 0 and top / low > 8}
         note = "evaluation, ring: best"
-        add(_title(metric), keys, names, note=note, marks=True, best=_better(metric), group=QUALITY, **shape)
+        add(_title(metric), keys, names, note=note, marks=True, best=better_end(metric), group=QUALITY, **shape)
         if number == 0:
             _training_loss(series, add)
     if not metrics:
@@ -195,12 +195,13 @@ def compared(runs: Mapping[str, Series]) -> list[Chart]:
             continue
         title = _title(metric) + (f", {name}" if len(sets) > 1 else "")
         rate = is_rate(metric)
-        style = ChartStyle("evaluation, ring: best", rate, zero=rate, marks=True, best=_better(metric))
+        style = ChartStyle("evaluation, ring: best", rate, zero=rate, marks=True, best=better_end(metric))
         charts.append(chart(title, curves, style))
     return charts
 
 
-def _better(metric: str) -> str:
+def better_end(metric: str) -> str:
+    """`max` for a metric whose higher values are better, else `min`."""
     return "max" if HIGHER_IS_BETTER & set(metric.lower().split("_")) else "min"
 
 

@@ -307,7 +307,7 @@ def timeline(run: RunFolder) -> list[tuple[str, str, str]]:
             if i == 0
             else f"+ {duration(e['time'] - start)}",
             str(e.get("event")),
-            ", ".join(f"{k} {v}" for k, v in flat(without(e, "time", "event", "command"))),
+            ", ".join(f"{k} {v}" for k, v in flat(without(e, "time", "event", "command", "eval"))),
         )
         for i, e in enumerate(events)
         if isinstance(e.get("time"), (int, float))

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from stentor.data.cut import Cut, UnusableRecord, cut_from_record
 from stentor.data.jsonl import not_found
 from stentor.data.layouts.by_path import TRANSCRIPTS
+from stentor.data.layouts.transcripts import text_lines
 from stentor.data.storage import StoragePath, files_below, is_remote, name_of, read_whole
 from stentor.errors import DataError
 from stentor.sources.base import Source
-from stentor.text.transcript_formats import text_lines
 
 
 class AudioFolder(Source):

@@ -18,7 +18,7 @@ from stentor.errors import AudioError, ConfigError, DataError
 from stentor.sources.base import Source, divisible_shards
 from stentor.sources.held_out import draw, group_of, groups_of, held_groups
 from stentor.sources.hub_columns import COMPUTED, RESERVED, SEGMENTS, USUAL, Columns, segment_keys
-from stentor.sources.hub_open import HubLocation, column_value, local_splits, open_dataset, texts
+from stentor.sources.hub_open import HubLocation, column_value, first_hours, local_splits, open_dataset, texts
 from stentor.sources.hub_presets import PRESETS, Preset
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class Hub(Source):
     stream: bool | None = None
     """Stream from front to back without downloading first, for data sets too large to list. Items are then only
     shuffled within a window, and a resumed run reads up to its place again. Null: the preset's value, else false."""
+    first_hours: float | None = Field(None, gt=0)
+    """Hours of usable recordings to read from the beginning: nothing more is downloaded. They are kept in the cache and
+    are listed from there, so that they can be shuffled and seen again. Null: all."""
     cache: Path | None = None
     """Folder for downloads. Null: the Hugging Face cache."""
     part: Literal["train", "validation"] | None = None
@@ -73,9 +76,11 @@ class Hub(Source):
 
     @property
     def streaming(self) -> bool:  # type: ignore[override]
-        return self.stream if self.stream is not None else self.preset is not None and self._preset().stream
+        stream = self.stream if self.stream is not None else self.preset is not None and self._preset().stream
+        return stream and self.first_hours is None
 
     _open: OpenDataset | None = None
+    _build: CutBuilder | None = None
     _local: Preset | None = None
     _shard: tuple[int, int] = (0, 1)
 
@@ -99,15 +104,25 @@ class Hub(Source):
                 "(see the data set's page) and give their folder as `audio_folder`, or choose a subset with audio."
             )
         if self._open is None:
-            self._open = open_dataset(location, self.streaming, self._columns(preset).get("audio"))
+            audio, hours = self._columns(preset).get("audio"), self.first_hours
+            self._open = (
+                open_dataset(location, self.streaming, audio)
+                if hours is None
+                else first_hours(location, audio, hours, lambda stream: self._builder(stream).seconds)
+            )
         return self._open
 
-    def records(self) -> Iterator[Cut | UnusableRecord]:
-        data, preset = self._data(), self._preset()
+    def _builder(self, data: OpenDataset) -> CutBuilder:
+        preset = self._preset()
         name = self.name or preset.name
         columns = {**self._column_names(data.columns, preset, name), "audio": data.audio}
-        build = CutBuilder(self, preset, columns, name)
-        records = (build(row) for row in data.rows(*self._shard))
+        self._build = CutBuilder(self, preset, columns, name)
+        return self._build
+
+    def records(self) -> Iterator[Cut | UnusableRecord]:
+        data = self._data()
+        build = self._builder(data)
+        records, name = (build(row) for row in data.rows(*self._shard)), build.name
         if self.part is None:
             yield from records
         elif self.streaming:
@@ -163,19 +178,16 @@ class Hub(Source):
             if self.name is None:
                 raise ConfigError("A hub source needs `name` (an id on the Hub or a folder), `path` or `preset`.")
             return Preset(self.name, {}, config=None)
-        presets = PRESETS.get(self.preset)
-        if presets is None:
+        if self.preset not in PRESETS:
             raise ConfigError(f"There is no preset '{self.preset}' of Hub data sets; known are: {', '.join(PRESETS)}.")
-        if isinstance(presets, Preset):
-            if self.subset is not None:
-                raise ConfigError(f"The preset {self.preset} has no subsets; leave `subset` out.")
-            return presets
-        if self.subset is None and self.language is not None:  # the first subset in this language
-            return next((p for p in presets.values() if p.spelling(self.language)), next(iter(presets.values())))
-        subset = self.subset or next(iter(presets))
-        if subset not in presets:
-            raise ConfigError(f"The preset {self.preset} has no subset '{subset}'; it has: {', '.join(presets)}.")
-        return presets[subset]
+        subsets = PRESETS[self.preset]
+        if self.subset is None:  # the first in this language
+            speaking = (preset for preset in subsets.values() if self.language and preset.spelling(self.language))
+            return next(speaking, next(iter(subsets.values())))
+        if self.subset not in subsets:
+            there = ", ".join(filter(None, subsets)) or "none, so leave `subset` out"
+            raise ConfigError(f"The preset {self.preset} has no subset '{self.subset}'; it has: {there}.")
+        return subsets[self.subset]
 
     def _preset_of_path(self, path: Path) -> Preset:
         """The entry for a local data set. Raises `DataError` where it has several splits and none is named."""
@@ -192,6 +204,9 @@ class Hub(Source):
         return self._local
 
     def notes(self) -> tuple[str, ...]:
+        if self.first_hours is not None and (build := self._build):
+            taken = f"{build.usable:,} recordings, {build.total / 3600:.2f} hours"
+            return (f"{build.name}, split {build.split}: {taken}, were read from the beginning (`first_hours`).",)
         if self._local is None or self._open is None or self.path is None:
             return ()
         layout = f"Hugging Face data set, split {self._local.split}, audio in the column '{self._open.audio}'"
@@ -272,8 +287,21 @@ class CutBuilder:
         self.files = FileIndex()
         self.names: set[str] = set()
         self.checked = False
+        self.usable, self.total = 0, 0.0
+
+    def seconds(self, row: HubRow) -> float:
+        """The length of a row's recording; 0 for one that is unusable."""
+        before = self.total
+        self(row)
+        return self.total - before
 
     def __call__(self, row: HubRow) -> Cut | UnusableRecord:
+        record = self._record(row)
+        if not isinstance(record, UnusableRecord):
+            self.usable, self.total = self.usable + 1, self.total + record.duration
+        return record
+
+    def _record(self, row: HubRow) -> Cut | UnusableRecord:
         where = f"{self.name} [{self.split}], {row.where}"
         values = {k: column_value(row.fields, c) for k, c in self.columns.items() if k != "audio"}
         plain = {k: v for k, v in values.items() if k not in ("duration", *SEGMENTS)}

@@ -3,11 +3,12 @@
 `datasets` lists, downloads and caches; it never decodes audio for us (its decoder is torchcodec).
 """
 
+import hashlib
 import json
 import logging
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -17,8 +18,10 @@ from typing import Any
 from stentor.data.embedded_audio import arrow_table, path_and_data
 from stentor.data.jsonl import not_found
 from stentor.errors import ConfigError, DataError, require, without_secrets
+from stentor.sources.hub_presets import EXPORT, PRESETS
 from stentor.text.field_names import fields_of
 
+log = logging.getLogger("stentor")
 PARTS = 64
 """A stream of fewer files is read by groups of rows, where its format has such; of more, that would open too many."""
 LIBRARIES = ("datasets", "huggingface_hub", "fsspec", "aiohttp", "httpx", "httpx2", "pyarrow")
@@ -91,6 +94,15 @@ class OpenDataset:
     name: str
     stream: bool
 
+    @classmethod
+    def of(cls, data: Any, name: str, stream: bool, audio: str | None) -> "OpenDataset":
+        """A data set as `datasets` gives it. `audio` names the column, where that is known."""
+        features = dict(data.features or {})
+        columns = list(_spread(features))
+        if audio is None or audio not in features:
+            audio = _audio_column(name, features, columns, audio)
+        return cls(_undecoded(data, import_datasets()) if stream else data, columns, audio, name, stream)
+
     @property
     def parts(self) -> int:
         """Files or groups of rows that a stream can be read in, each without the others."""
@@ -143,7 +155,7 @@ def open_dataset(location: HubLocation, stream: bool, audio: str | None) -> Open
     split = location.split
     if "[" in split:
         raise ConfigError(f"`split: {split}`: slices are not supported; use `limit`, or `part` and `held_out`.")
-    datasets = _import_datasets()
+    datasets = import_datasets()
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     label, address = location.name, location.address()
@@ -163,11 +175,7 @@ def open_dataset(location: HubLocation, stream: bool, audio: str | None) -> Open
             data = data._resolve_features()
         if stream and data.num_shards < PARTS:
             data = data.reshard()  # Parquet files into their groups of rows
-    features = dict(data.features or {})
-    columns = list(_spread(features))
-    if audio is None or audio not in features:
-        audio = _audio_column(label, features, columns, audio)
-    return OpenDataset(_undecoded(data, datasets) if stream else data, columns, audio, label, stream)
+    return OpenDataset.of(data, label, stream, audio)
 
 
 def local_splits(folder: Path) -> list[str]:
@@ -177,7 +185,7 @@ def local_splits(folder: Path) -> list[str]:
     if (folder / "state.json").exists():
         return ["train"]
     with explained(str(folder)):
-        return [str(split) for split in _import_datasets().get_dataset_split_names(str(folder))]
+        return [str(split) for split in import_datasets().get_dataset_split_names(str(folder))]
 
 
 def _audio_column(label: str, features: dict[str, Any], columns: list[str], audio: str | None) -> str:
@@ -195,7 +203,7 @@ def _audio_column(label: str, features: dict[str, Any], columns: list[str], audi
 def texts(location: HubLocation, columns: tuple[str, ...]) -> Iterator[str]:
     """The texts of the first of these columns that is there, streamed. Where a format keeps columns apart (parquet)
     the audio is not read. Raises as `open_dataset`."""
-    datasets, name, config = _import_datasets(), location.address(), location.config
+    datasets, name, config = import_datasets(), location.address(), location.config
     options = {**location.load_options(), "streaming": True}
     with explained(name, config, location.revision):
         data = None
@@ -232,7 +240,8 @@ def _undecoded(data: Any, datasets: Any) -> Any:
     return data
 
 
-def _import_datasets() -> Any:
+def import_datasets() -> Any:
+    """The package `datasets`, which stores audio as it is given. Raises `ConfigError` without it."""
     require("hub", "A data set of the Hub")
     import datasets
 
@@ -287,10 +296,10 @@ def _explanation(error: Exception, name: str, config: str | None, revision: str 
             "(or set HF_TOKEN), and run the same command again."
         )
     if "scripts are no longer supported" in low:
-        return (
-            f"The data set {name} is a loading script, which is never run. Use the Hub's parquet copy of it: "
-            "`revision: refs/convert/parquet` and `data_files: CONFIG/SPLIT/*.parquet`."
-        )
+        key = next((key for key in PRESETS for preset in PRESETS[key].values() if preset.name == name), None)
+        copy = f"the Hub's parquet copy of it: `revision: {EXPORT}` and `data_files: CONFIG/SPLIT/*.parquet`."
+        use = f"`preset: {key}` in place of `name`, and a `language`." if key else copy
+        return f"The data set {name} is a loading script, which is never run. Use {use}"
     if re.search(r"unknown split|bad split", low):
         split = re.search(r"split:? \"?([^\".\s]+)", message)
         splits = _bracketed(message[low.index("split") :])
@@ -352,3 +361,37 @@ def _cell(cell: Any, where: str) -> tuple[str | None, Any]:
     if cell is None or isinstance(cell, str):
         return cell, None
     raise DataError(f"{where}: audio must be encoded bytes or a path, got {type(cell).__name__}.")
+
+
+def first_hours(
+    location: HubLocation, audio: str | None, hours: float, lengths: Callable[[OpenDataset], Callable[[HubRow], float]]
+) -> OpenDataset:
+    """The rows of a data set up to so many hours. `lengths` gives, for the opened stream, the seconds of a row that
+    count. Raises as `open_dataset`."""
+    datasets = import_datasets()
+    from datasets.arrow_writer import ArrowWriter
+    from filelock import FileLock
+
+    folder = location.cache or Path(datasets.config.HF_DATASETS_CACHE)
+    digest = hashlib.blake2b(f"{location} {audio} {hours}".encode(), digest_size=8).hexdigest()
+    file = folder / "first_hours" / f"{re.sub('[^0-9A-Za-z.-]', '_', location.name)[-60:]}-{digest}.arrow"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{file}.lock"):
+        if not file.exists():
+            stream, seconds, part = open_dataset(location, True, audio), 0.0, file.with_suffix(".part")
+            length = lengths(stream)
+            features = datasets.Features({**stream.data.features, stream.audio: datasets.Audio(decode=False)})
+            log.info("Reading the first %g hours of %s (%s) ...", hours, location.name, location.split)
+            with explained(location.name), ArrowWriter(path=str(part), features=features) as writer:
+                for row in stream.rows():
+                    writer.write({**row.fields, stream.audio: {"bytes": row.data, "path": row.path}})
+                    before, seconds = seconds, seconds + length(row)
+                    if seconds >= 3600 * hours:
+                        break
+                    if before // 3600 < seconds // 3600:
+                        log.info("%d hours of %s are read ...", seconds // 3600, location.name)
+                writer.finalize()
+            part.replace(file)
+        with explained(location.name):
+            data = datasets.Dataset.from_file(str(file))
+    return OpenDataset.of(data, location.name, False, audio)

@@ -1,5 +1,7 @@
-"""The page: a data set on top, the five steps below. Nothing is kept in it; a reload shows what is on the disk."""
+"""The page: a data set on top, the five steps below. A reload shows what is on the disk, and what the browser keeps of
+the page: data set and step in the address, forms (Shared.keep), takes and chosen files (page/store.mjs)."""
 
+import html
 from typing import Any
 
 import gradio as gr
@@ -8,23 +10,25 @@ from stentor.errors import StentorError
 from stentor.studio.dataset.prompts import languages
 from stentor.studio.projects import Projects
 from stentor.studio.runs.jobs import jobs
+from stentor.studio.runs.machine import this_machine
 from stentor.studio.server.accounts import Accounts
 from stentor.studio.server.server import USER, head, page_files
-from stentor.studio.steps import dataset, publish, runs, train, try_model
-from stentor.studio.steps.shared import Choice, Shared
+from stentor.studio.steps import dataset, publish, train, try_model
+from stentor.studio.steps.shared import Choice, Shared, plain
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import MOST_BYTES
 
 STEPS = {
     "speak": (dataset.build_speak,),
     "check": (dataset.build_check,),
-    "train": (train.build, runs.build),
+    "train": (train.build,),
     "try": (try_model.build,),
     "publish": (publish.build,),
 }
 """Parts of a step, by its name (a key of texts.yaml), in their order."""
 _SANS = ["ui-sans-serif", "system-ui", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
-_SURE = """(name) => confirm(window.stentorTexts.dataset_sure.replaceAll("{name}", name)) ? name : ''"""
+_SURE = """(name) =>
+  stentorKeep.deleting(confirm(window.stentorTexts.dataset_sure.replaceAll("{name}", name)) ? name : '')"""
 IDLE = 0.05
 """Seconds that Gradio's queue sleeps between two looks at what is to be done. Its own millisecond costs 7 % of a core
 for as long as the studio is open, beside a training."""
@@ -54,9 +58,24 @@ def mounted(accounts: Accounts) -> Any:
         block_title_text_weight="500",
         button_primary_background_fill="*primary_700",
         button_primary_background_fill_hover="*primary_800",
-        button_primary_background_fill_dark="*primary_600",
-        button_primary_background_fill_hover_dark="*primary_700",
+        button_primary_background_fill_dark="*primary_700",
+        button_primary_background_fill_hover_dark="*primary_800",
+        button_secondary_background_fill="*neutral_100",
+        button_secondary_background_fill_hover="*neutral_200",
         body_text_color_subdued="*neutral_500",
+        body_text_color_subdued_dark="*neutral_300",
+        input_border_width="1px",
+        input_border_width_dark="1px",
+        **{
+            f"{edge}_border_color{mode}": f"*neutral_{shade}"
+            for edge in ("input", "checkbox")
+            for mode, shade in (("", 500), ("_dark", 400))
+        },
+        **{
+            f"link_text_color{state}{mode}": f"*primary_{shade}"
+            for state in ("", "_active", "_hover", "_visited")
+            for mode, shade in (("", 700), ("_dark", 300))
+        },
     )
     built = page(accounts)
     # Gradio holds the files that events name to its upload folder only in a page that "has launched", which a mounted
@@ -84,6 +103,7 @@ def page(accounts: Accounts) -> gr.Blocks:
     """The studio's page."""
     with gr.Blocks(title=say("title"), analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as built:
         gr.HTML(f"<stentor-header{' signed-in' if accounts.guarded else ''}></stentor-header>", elem_id="header")
+        machine = gr.Markdown(elem_id="machine", padding=True)
         chosen = Choice([], label=say("dataset"), visible=False, elem_id="dataset")
         with gr.Accordion(say("new_dataset"), open=True, elem_id="new") as new:
             gr.Markdown(say("five_steps"), elem_id="five_steps")
@@ -94,33 +114,63 @@ def page(accounts: Accounts) -> gr.Blocks:
             create = gr.Button(say("create"), elem_id="create", variant="primary")
             delete = gr.Button(say("dataset_delete"), elem_id="delete_dataset", size="sm", visible=False)
         # Clicked by scripts: it must be in the page, not be seen.
-        changed = gr.Button("", visible="hidden", elem_id="changed")
-        started, again = (gr.Textbox("", visible="hidden", elem_id=name) for name in ("started", "again"))
+        changed, address = (gr.Button("", visible="hidden", elem_id=name) for name in ("changed", "address"))
+        started, again, step = (gr.Textbox("", visible="hidden", elem_id=name) for name in ("started", "again", "step"))
         shared = Shared(built, accounts.projects, chosen, language, changed, started, again)
+        shared.on(built.load, _machine, None, machine)
+        dataset.build_identity(shared)
         tabs = {}
         with gr.Tabs(elem_id="steps"):
-            for step, builds in STEPS.items():
-                with gr.Tab(say(step), id=step, visible=False, elem_id=f"step_{step}") as tabs[step]:
+            for key, builds in STEPS.items():
+                with gr.Tab(say(key), id=key, visible=False, elem_id=f"step_{key}") as tabs[key]:
                     for build in builds:
-                        build(shared, tabs[step])
+                        build(shared, tabs[key])
         seen = gr.State(())
         looks = gr.Timer(LOOK)
 
-        shared.on(built.load, _known, chosen, [chosen, new, delete])
-        shared.on(delete.click, _delete, chosen, [chosen, new, delete], js=_SURE)
-        created = [chosen, new, delete, name]
-        shared.on([create.click, name.submit], _create, [name, language], created, trigger_mode="once")
-        events = [built.load, changed.click, chosen.change, looks.tick]
+        known = [chosen, new, delete]
+        asked = [built.load, address.click]
+        asked = shared.on(asked, _opened, [chosen, step], known, js="() => stentorKeep.wanted()")
+        for deleted in shared.on(delete.click, _delete, chosen, known, js=_SURE):
+            deleted.success(None, js="() => stentorKeep.deleted()", api_visibility="private")
+        shared.on([create.click, name.submit], _create, [name, language], [*known, name], trigger_mode="once")
+        # Not at once when the page is loaded: a step that was opened before there is a data set would be filled twice.
+        events = [asked[0].then, changed.click, shared.shown, looks.tick]
         shared.on(events, _steps, [chosen, seen], [seen, *tabs.values()])
+        shared.fill()
     built._queue.sleep_when_free = built._queue.progress_update_sleep_when_free = IDLE
     return built
+
+
+def _opened(projects: Projects, name: str | None, step: str) -> list[Any]:
+    """Data set and step of the address, as far as they are there."""
+    if name and name not in projects.datasets():
+        gr.Warning(html.escape(say("no_such_dataset", name=name[:64])))
+    if step and not possible(projects, _first(projects.datasets(), name)).get(step):
+        gr.Warning(html.escape(say("no_such_step", name=step[:64])))
+    return _known(projects, name)
+
+
+def _first(names: list[str], value: str | None) -> str | None:
+    return value if value in names else next(iter(names), None)
+
+
+def _machine(projects: Projects) -> str:
+    """Line with the machine to train on and the account to publish with."""
+    now = this_machine(projects, LOOK)
+    gpu = ", ".join(now.gpus) or say("machine_gpu" if now.gpu else "machine_no_gpu")
+    line = say("machine", count=f"{now.cores:g}", memory=f"{now.memory_gb or 0:.0f}", gpu=gpu)
+    if now.account is None:
+        return plain(line)
+    known = "machine_account" if now.account.name else "machine_account_unknown"
+    account = say(known if now.account.token else "machine_no_account", name=now.account.name)
+    return plain(f"{line} · {account}")
 
 
 def _known(projects: Projects, value: str | None) -> list[Any]:
     """The data sets to choose from, and what of the page is there with them and without."""
     names = projects.datasets()
-    chosen = value if value in names else (names[0] if names else None)
-    filled = bool(names)
+    chosen, filled = _first(names, value), bool(names)
     return [gr.Dropdown(names, value=chosen, visible=filled), gr.Accordion(open=not filled), gr.Button(visible=filled)]
 
 

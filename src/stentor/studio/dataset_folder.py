@@ -2,7 +2,9 @@
 
     FOLDER/{audio/*.wav, manifest.jsonl, dataset.json}
     FOLDER/{train,held_out}.jsonl           the division, see train_test_split.py
-    FOLDER/{removed/*.wav, removed.jsonl}   what can still be put back
+    FOLDER/removed.jsonl                    what can still be put back; its files stay in audio/
+
+A trimmed recording has a new file, and the `untrimmed` fields of its record name the old one (dataset/trimming.py).
 
 A recording is a WAV file that is on the disk before the manifest names it; a change of the manifest is one appended
 line or one renamed file. So whatever is killed in the middle, the data set is as before or as after.
@@ -10,10 +12,9 @@ line or one renamed file. So whatever is killed in the middle, the data set is a
 
 import contextlib
 import json
-import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from stentor.studio.files import (
     Record,
     append_line,
     clean_text,
-    disk_errors,
+    files_of,
     inside,
+    label,
     locked,
     new_id,
     read_json,
@@ -43,10 +45,10 @@ RATES = (4000, 192_000)
 """Sampling rates in Hz of recordings that are taken."""
 REMOVED_FOR = 30 * 24 * 3600.0
 """Seconds for which a removed recording can be put back."""
+OWN_KEYS = frozenset({"prompt", "draft", "untrimmed"})
+"""Keys of a record that mean something in the studio only."""
 MACHINE = frozenset({"label_source", "round", "confidence", "agreement", "labelled_by"})
 """Keys of a record whose text a recogniser wrote."""
-_LABEL = 100
-"""Characters of the longest language, speaker or prompt id."""
 
 
 class DataSet:
@@ -128,12 +130,8 @@ class DataSet:
         with locked(self.folder):
             if self.manifest.exists() and self.manifest.read_bytes().count(b"\n") >= MOST_RECORDS:
                 raise ConfigError(f"The data set {self.name} holds {MOST_RECORDS} recordings: begin another one.")
-            record = self._saved(record, audio, rate)
-            try:
+            with self.saved(record, audio, rate) as record:
                 append_line(self.manifest, record_line(record))
-            except StentorError:
-                self.audio(record).unlink(missing_ok=True)
-                raise
         return record
 
     def redo(self, id: str, audio: np.ndarray, rate: int) -> Record:
@@ -141,41 +139,36 @@ class DataSet:
         as `add` and `record`."""
         with locked(self.folder):
             old = self.record(id)
-            fields = {k: v for k, v in old.items() if k not in ("words", "segments", "start", "duration")}
-            new = self._saved(fields, audio, rate)
-            try:
-                self._rewrite(lambda r: new if r["id"] == id else r)
-            except StentorError:
-                self.audio(new).unlink(missing_ok=True)
-                raise
-            self._forget([old])
+            fields = {k: v for k, v in old.items() if k not in ("words", "segments", "start", "duration", "untrimmed")}
+            with self.saved(fields, audio, rate) as new:
+                self.rewrite(lambda r: new if r["id"] == id else r)
+            self.forget([old])
         return new
 
     def edit(self, id: str, **fields: Any) -> Record:
         """Change `text`, `language` or `speaker` of a record. A text that a person gave, even if unchanged, is no
         longer a draft and no machine's label any more; a new one has no word times. Raises as `record`."""
-        if unknown := fields.keys() - {"text", "language", "speaker"}:
-            raise ConfigError(f"{', '.join(sorted(unknown))} of a recording cannot be edited.")
-        changed = {k: clean_text(v) if k == "text" else label(v) for k, v in fields.items()}
+        return self.edit_all({id: fields})[0]
+
+    def edit_all(self, changes: Mapping[str, Mapping[str, Any]]) -> list[Record]:
+        """As `edit`, for many records by id, written once."""
         with locked(self.folder):
-            old = self.record(id)
-            stale = {"draft", *MACHINE} if "text" in changed else set()
-            stale |= {"words"} if changed.get("text", old.get("text")) != old.get("text") else set()
-            new = {k: v for k, v in {**old, **changed}.items() if k not in stale}
-            self._rewrite(lambda r: new if r["id"] == id else r)
-        return new
+            old = {r["id"]: r for r in self.records() if r["id"] in changes}
+            new = {id: _edited(old.get(id) or self.record(id), fields) for id, fields in changes.items()}
+            if new:
+                self.rewrite(lambda r: new.get(r["id"], r))
+        return list(new.values())
 
     def suggest(self, labels: Mapping[str, Mapping[str, Any]]) -> int:
         """Write machines' labels, records by id, as drafts; a text that a person gave stays. Answers how many."""
         with locked(self.folder):
             open_ids = {r["id"] for r in self.records() if r.get("draft") or not r.get("text")} & labels.keys()
             drafts = {id: {k: labels[id][k] for k in ("text", *MACHINE) if k in labels[id]} for id in open_ids}
-            self._rewrite(lambda r: {**r, **drafts[r["id"]], "draft": True} if r["id"] in drafts else r)
+            self.rewrite(lambda r: {**r, **drafts[r["id"]], "draft": True} if r["id"] in drafts else r)
         return len(drafts)
 
-    def remove(self, ids: Iterable[str]) -> int:
-        """Take recordings out of the data set; answers how many there were. Their files go to `removed/`, from which
-        `put_back` fetches them within 30 days."""
+    def remove(self, ids: Iterable[str]) -> None:
+        """Take recordings out of the data set. `put_back` undoes it within 30 days; then their files are deleted."""
         requested, now = set(ids), time.time()
         with locked(self.folder):
             records = self._with_removed()
@@ -184,37 +177,33 @@ class DataSet:
             if removed:
                 records = [{**r, "removed": now} if r in removed else r for r in records if r not in expired]
                 self._keep_removed(records)
-                self._rewrite(lambda r: None if r["id"] in requested else r)
-                self._shelve(removed)
-                self._delete_removed(expired)
-        return len(removed)
+                self.rewrite(lambda r: None if r["id"] in requested else r)
+                self.forget(expired)
 
     def removed(self) -> list[Record]:
         """The recordings that can be put back, the one that was removed last first."""
         return sorted((r for r in self._with_removed() if "removed" in r), key=lambda r: -r["removed"])
 
-    def put_back(self, ids: Iterable[str]) -> int:
-        """Undo `remove`, each recording at its place; answers how many came back. Raises ConfigError for one whose file
-        is gone."""
+    def put_back(self, ids: Iterable[str]) -> None:
+        """Undo `remove`, each recording at its place. Raises ConfigError for one whose file is gone."""
         requested = set(ids)
         with locked(self.folder):
             records = self._with_removed()
             restored = [r for r in records if r["id"] in requested and "removed" in r]
             for record in restored:
-                self._unshelve(record)
+                if not self.audio(record).is_file():
+                    raise ConfigError(f"The recording {record['id']} cannot be put back: its file is gone.")
             if restored:
                 records = [{k: v for k, v in r.items() if k != "removed"} if r in restored else r for r in records]
                 write_bytes(self.manifest, record_lines([r for r in records if "removed" not in r]))
                 self._keep_removed(records)
-        return len(restored)
 
-    def forget_removed(self) -> int:
-        """Delete what was removed, for good; answers how many recordings that were."""
+    def forget_removed(self) -> None:
+        """Delete what was removed, for good."""
         with locked(self.folder):
             removed = self.removed()
             write_bytes(self._bin, b"")
-            self._delete_removed(removed)
-        return len(removed)
+            self.forget(removed)
 
     def split(self, share: float = train_test_split.SHARE, by: str = "text") -> dict[str, Path]:
         """Split again: write `train.jsonl` and `held_out.jsonl` beside the manifest and remember the choice; answers
@@ -224,9 +213,9 @@ class DataSet:
         those that hash lowest. Records without text, and those whose text is a machine's label that no one has looked
         at, are on neither side. Raises ConfigError where one side would be empty.
         """
-        train_test_split.checked(share, by)
+        train_test_split.check(share, by)
         with locked(self.folder):
-            records = self._with_text()
+            records = self.usable()
             sides = train_test_split.drawn(records, share, by)
             write_json(self.folder / "dataset.json", {**self.about, "split": {"by": by, "share": share}})
             return self._divide(records, sides)
@@ -244,12 +233,11 @@ class DataSet:
             return self._divide(records, sides)
 
     def division(self) -> tuple[float, str]:
-        """The share that is held out, and what is kept together (`text` or `speaker`): as it was chosen, or what suits
-        the recordings (a tenth, by speaker where speakers are named)."""
+        """The share that is held out, and what is kept together (`text` or `speaker`), as chosen or by default."""
         share, by = train_test_split.chosen(self.about)
         if self.about.get("split") or self._known():
             return share, by
-        return share, train_test_split.suggested(self._with_text())
+        return share, train_test_split.suggested(self.usable())
 
     def sides(self) -> dict[str, str]:
         """`train` or `held_out` by id, as `parts` would write them now; empty before the first division. Records
@@ -281,26 +269,24 @@ class DataSet:
             self._divide(records, moved)
         return ids
 
-    def _with_text(self) -> list[Record]:
+    def usable(self) -> list[Record]:
         """Whether a record can be used for training and evaluation: it has a text that is no machine's label, and names
         a file of this data set (a manifest may have been written by hand, and a run reads whatever it names)."""
         records = [r for r in self.records() if isinstance(r.get("text"), str) and r["text"].strip()]
-        records = [r for r in records if r.get("label_source") != "pseudo"]
-        return [r for r in records if self._has_audio_inside(r)]
+        return [r for r in records if r.get("label_source") != "pseudo" and self._has_audio_inside(r)]
 
     def _has_audio_inside(self, record: Record) -> bool:
-        try:
+        with contextlib.suppress(ConfigError):
             inside_audio = self.audio(record).is_relative_to(self.folder / "audio")
-        except ConfigError:
-            return False
-        return inside_audio and not Path(record["audio_path"]).is_absolute()
+            return inside_audio and not Path(record["audio_path"]).is_absolute()
+        return False
 
     def _known(self) -> dict[str, str]:
         """Sides as the two files say. A half-written change, which left a record in both, is taken as not made."""
         return {r["id"]: side for side in train_test_split.SIDES for r in read_records(self.folder / f"{side}.jsonl")}
 
     def _placed(self) -> tuple[list[Record], dict[str, str]]:
-        records, known, choice = self._with_text(), self._known(), self.division()
+        records, known, choice = self.usable(), self._known(), self.division()
         if known:
             return records, train_test_split.updated(records, *choice, known)
         return records, train_test_split.drawn(records, *choice)
@@ -314,8 +300,9 @@ class DataSet:
                 write_bytes(path, data)
         return paths
 
-    def _saved(self, record: Record, audio: np.ndarray, rate: int) -> Record:
-        """The record with its audio in a new file."""
+    @contextlib.contextmanager
+    def saved(self, record: Record, audio: np.ndarray, rate: int) -> Iterator[Record]:
+        """The record with its audio in a new file, which goes again if the manifest cannot be made to name it."""
         from stentor.audio.io import encode
 
         if not RATES[0] <= rate <= RATES[1]:
@@ -324,26 +311,22 @@ class DataSet:
         name = f"{record['id']}-{secrets.token_hex(2)}.wav"
         write_bytes(inside(self.folder / "audio", name), data)
         full = {**record, "audio_path": f"audio/{name}", "duration": round(len(audio) / rate, 4)}
-        return {k: v for k, v in full.items() if v is not None}
+        try:
+            yield {k: v for k, v in full.items() if v is not None}
+        except BaseException:
+            self.forget([full])
+            raise
 
-    def _rewrite(self, change: Callable[[Record], Record | None]) -> None:
+    def rewrite(self, change: Callable[[Record], Record | None]) -> None:
         """The manifest with every record as `change` answers it; None removes it."""
         write_bytes(self.manifest, record_lines([new for r in self.records() if (new := change(r)) is not None]))
 
-    def _forget(self, records: Sequence[Record]) -> None:
-        """Delete the files of records that are gone."""
-        for path in self._unnamed(records):
-            path.unlink(missing_ok=True)
-
-    def _unnamed(self, records: Sequence[Record]) -> list[Path]:
-        """The files of records that are gone, where no other record means a part of the same file."""
-        named = {r["audio_path"] for r in self.records()}
-        paths = []
-        for record in records:
-            if record["audio_path"] not in named:
-                with contextlib.suppress(ConfigError):  # a path that leads out: not ours to touch
-                    paths.append(self.audio(record))
-        return paths
+    def forget(self, records: Iterable[Record]) -> None:
+        """Delete the files of records that are gone, where no other record, also a removed one, names the same file."""
+        named = {name for record in self._with_removed() for name in files_of(record)}
+        for name in {name for record in records for name in files_of(record)} - named:
+            with contextlib.suppress(ConfigError):  # a path that leads out: not ours to touch
+                self.audio({"audio_path": name}).unlink(missing_ok=True)
 
     @property
     def _bin(self) -> Path:
@@ -363,29 +346,11 @@ class DataSet:
         removed = [(i, r) for i, r in enumerate(records) if "removed" in r]
         write_bytes(self._bin, record_lines({**r, "removed": {"time": r["removed"], "place": i}} for i, r in removed))
 
-    def _shelf(self, record: Record) -> Path:
-        return inside(self.folder, "removed", self.audio(record).name)
 
-    def _shelve(self, records: Sequence[Record]) -> None:
-        for path in self._unnamed(records):
-            with contextlib.suppress(OSError):  # it stays where it is, and is found there when it is put back
-                (self.folder / "removed").mkdir(exist_ok=True)
-                os.replace(path, inside(self.folder, "removed", path.name))
-
-    def _unshelve(self, record: Record) -> None:
-        path, shelf = self.audio(record), self._shelf(record)
-        if not path.exists():
-            if not shelf.is_file():
-                raise ConfigError(f"The recording {record['id']} cannot be put back: its file is gone.")
-            with disk_errors(path):
-                os.replace(shelf, path)
-
-    def _delete_removed(self, records: Sequence[Record]) -> None:
-        for record in records:
-            with contextlib.suppress(ConfigError):
-                self._shelf(record).unlink(missing_ok=True)
-        self._forget(records)
-
-
-def label(value: str | None) -> str | None:
-    return None if value is None or not (text := clean_text(value)) else text[:_LABEL]
+def _edited(old: Record, fields: Mapping[str, Any]) -> Record:
+    if unknown := fields.keys() - {"text", "language", "speaker"}:
+        raise ConfigError(f"{', '.join(sorted(unknown))} of a recording cannot be edited.")
+    changed = {k: clean_text(v) if k == "text" else label(v) for k, v in fields.items()}
+    stale = {"draft", *MACHINE} if "text" in changed else set()
+    stale |= {"words"} if changed.get("text", old.get("text")) != old.get("text") else set()
+    return {k: v for k, v in {**old, **changed}.items() if k not in stale}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stentor.data.system import lock, sync
+from stentor.data.yaml_text import read_yaml
 from stentor.errors import ConfigError, StentorError
 
 LONGEST_NAME = 64
@@ -20,6 +21,8 @@ _MOST_NAME_BYTES = 200
 """Limit of a name in UTF-8: disks take 255, and files next to a folder have longer names."""
 LONGEST_TEXT = 5000
 """Characters of the longest transcript."""
+LONGEST_LABEL = 100
+"""Characters of the longest language, speaker or prompt id."""
 Record = dict[str, Any]
 """A recording of a data set, as a line of a manifest has it."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -104,6 +107,11 @@ def clean_text(text: str) -> str:
     return text
 
 
+def label(value: str | None) -> str | None:
+    """A language, speaker or prompt id on one line; None for an empty one."""
+    return None if value is None or not (text := clean_text(value)) else text[:LONGEST_LABEL]
+
+
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
     """Turns what a disk refuses into one sentence for a person. Raises StentorError."""
@@ -185,6 +193,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def mapping(yaml: str) -> dict[str, Any] | None:
+    """The mapping in a YAML text; None for a text that is none."""
+    from yaml import YAMLError
+
+    with contextlib.suppress(YAMLError):
+        if isinstance(tree := read_yaml(yaml), dict):
+            return tree
+    return None
+
+
 def fsync(file: Any) -> None:
     """Wait until what was written to an open file is on the disk."""
     file.flush()
@@ -226,3 +244,10 @@ def read_records(path: Path) -> list[Record]:
             if isinstance(record, dict) and isinstance(record.get("audio_path"), str) and "id" in record:
                 records.append(record)
     return records
+
+
+def files_of(record: Record) -> list[str]:
+    """Names of the files that belong to a record: its own, and the one of before it was trimmed."""
+    before = record.get("untrimmed")
+    names = [record["audio_path"], before.get("audio_path") if isinstance(before, dict) else None]
+    return [name for name in names if isinstance(name, str)]

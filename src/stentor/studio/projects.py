@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from stentor.errors import ConfigError, StentorError
-from stentor.studio.dataset_folder import RATES, DataSet, label
-from stentor.studio.files import Record, checked_name, disk_errors, inside, is_name, same_name, write_json
+from stentor.studio.dataset_folder import RATES, DataSet
+from stentor.studio.files import Record, checked_name, disk_errors, inside, is_name, label, same_name, write_json
 
 __all__ = ["RATES", "DataSet", "Projects", "Record"]
 
@@ -53,10 +53,8 @@ class Projects:
     def create(self, name: str, language: str | None = None) -> DataSet:
         """A new, empty data set. Raises ConfigError for an invalid name and for one that is taken (also on disks that
         ignore case)."""
-        name = checked_name(name, "data set's name")
-        folder = inside(self.folder, "datasets", name)
-        if same_name(name) in {same_name(p.name) for p in folder.parent.iterdir()}:
-            raise ConfigError(f"There is a data set {name} already: open it, or choose another name.")
+        folder = self._free(name)
+        name = folder.name
         with disk_errors(folder):
             try:
                 (folder / "audio").mkdir(parents=True)
@@ -69,11 +67,31 @@ class Projects:
             raise
         return DataSet(folder)
 
-    def dataset(self, name: str) -> DataSet:
-        """A data set that is there. Raises ConfigError."""
+    def _free(self, name: str, but: Path | None = None) -> Path:
+        """The folder of a data set to come. Raises as `create`."""
         folder = inside(self.folder, "datasets", checked_name(name, "data set's name"))
-        if not (folder / "dataset.json").is_file():
-            raise ConfigError(f"There is no data set {name}.")
+        if same_name(folder.name) in {same_name(p.name) for p in folder.parent.iterdir() if p != but}:
+            raise ConfigError(f"There is a data set {name} already: open it, or choose another name.")
+        return folder
+
+    def dataset(self, name: str) -> DataSet:
+        """A data set that is there, also by a name that it had (an open page, or a take on its way, may have the old
+        one). Raises ConfigError."""
+        folder = inside(self.folder, "datasets", checked_name(name, "data set's name"))
+        if (folder / "dataset.json").is_file():
+            return DataSet(folder)
+        for dataset in (DataSet(folder.parent / name) for name in self.datasets()):
+            if folder.name in dataset.about.get("formerly", []):
+                return dataset
+        raise ConfigError(f"There is no data set {name}.")
+
+    def rename(self, dataset: DataSet, name: str) -> DataSet:
+        """Give a data set that nothing works on another name. Raises as `create`."""
+        folder = self._free(name, dataset.folder)
+        about = {**dataset.about, "name": folder.name, "formerly": [*dataset.about.get("formerly", []), dataset.name]}
+        with disk_errors(folder):
+            dataset.folder.rename(folder)
+        write_json(folder / "dataset.json", about)
         return DataSet(folder)
 
     def delete(self, name: str) -> None:

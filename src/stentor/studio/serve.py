@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.data.storage import is_remote, name_of
 from stentor.errors import ConfigError
+from stentor.studio import downloads
 from stentor.studio.dataset import receiving, recorder, review
 from stentor.studio.runs import routes
 from stentor.studio.server.accounts import Accounts, passwords
 from stentor.studio.server.server import StudioServer
 from stentor.web.origins import is_local, listen, shown
 
-ROUTES = [*recorder.ROUTES, *receiving.ROUTES, *review.ROUTES, *routes.ROUTES]
+ROUTES = [*recorder.ROUTES, *receiving.ROUTES, *review.ROUTES, *routes.ROUTES, *downloads.ROUTES]
 """All of the studio's own, which the server serves beside Gradio."""
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stentor.errors import ConfigError
+from stentor.studio.files import Record
 from stentor.text.normalize import plain_text
 
 SIDES = ("train", "held_out")
@@ -25,16 +26,14 @@ FEW_SPEAKERS = 3
 LEAST_WORDS = 60
 """Held-out words below which a score says next to nothing: without any error among them, up to 3 / 60 = 5 % of all
 words may be wrong (the rule of three, at 95 %)."""
-Record = dict[str, Any]
 
 
-def checked(share: float, by: str) -> tuple[float, str]:
-    """The choice as it is. Raises ConfigError for one that divides nothing."""
+def check(share: float, by: str) -> None:
+    """Raises ConfigError for a choice that divides nothing."""
     if by not in BY:
         raise ConfigError(f"A data set is split by text or by speaker, not by {by!r}.")
     if not 0 < share < 1:
         raise ConfigError(f"The held-out share must lie between 0 and 1, not {share}.")
-    return share, by
 
 
 def chosen(about: Mapping[str, Any]) -> tuple[float, str]:

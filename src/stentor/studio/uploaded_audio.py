@@ -6,6 +6,7 @@ the addresses in a playlist.
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +19,26 @@ from stentor.audio.io import probe
 from stentor.errors import AudioError, missing_extra
 from stentor.studio.dataset_folder import RATES
 from stentor.studio.files import disk_errors, name_from
+from stentor.studio.texts import say
 
 MOST_BYTES = 2**30
 """Bytes of the largest audio file."""
 LONGEST = 4 * 3600.0
 """Seconds of the longest recording."""
 MOST_CHANNELS = 8
+KINDS = {
+    "wav": rb"(?:RIFF|RF64|BW64).{4}WAVE",
+    # At last frames of MPEG audio, layers II and III; the mark of UTF-16 text looks like layer I, which is not in use.
+    "entered": rb"fLaC|OggS|FORM.{4}(?:AIF[FC]|8SVX|16SV)|\.snd|riff\x2e\x91\xcf\x11|NIST_1A"
+    rb"| paf|PVF1|2BIT|ALawSoundFile|ID3|\xff[\xe2-\xe5\xf2-\xf5\xfa-\xfd][\x00-\xef]",
+    # MP4, Matroska, CAF, WMA, AAC, AMR, AVI, MPEG streams, and what is rare.
+    "decoded": rb"[\x00-\x08].{3}(?:ftyp|moov|mdat|wide|free|skip)|\x1a\x45\xdf\xa3|caff|\x30\x26\xb2\x75\x8e\x66"
+    rb"|\xff[\xf0\xf1\xf8\xf9]|ADIF|#!AMR|RIFF.{4}(?:AVI |QLCM)|\x00\x00\x01[\xb3\xba]|G.{187}G|.{4}G.{191}G"
+    rb"|FLV\x01|MAC |wvpk|TTA[12]|MPCK|MP\+|tBaK|ajkg|DSD |FRM8|\x0b\x77|\x7f\xfe\x80\x01|\.RMF|\.ra\xfd|qoaf"
+    rb"|Creative Voice File|\x06\x0e\x2b\x34|nut/multimedia|\x02dss",
+}
+"""First bytes of files that Stentor's decoders read: wav and others from the middle, the last from the start.
+None of them can be text."""
 
 
 class Upload(NamedTuple):
@@ -34,21 +49,10 @@ class Upload(NamedTuple):
 
 
 def kind_of(path: Path) -> str | None:
-    """wav, flac, mp3, ogg, m4a or webm, by the first bytes; None for anything else."""
+    """The key of `KINDS` for audio and video; None for anything else: playlists, archives, web pages."""
     with open(path, "rb") as file:
-        head = file.read(16)
-    if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
-        return "wav"
-    if head[4:8] == b"ftyp":
-        return "m4a"
-    known = {b"fLaC": "flac", b"OggS": "ogg", b"\x1a\x45\xdf\xa3": "webm"}
-    if head[:4] in known:
-        return known[head[:4]]
-    # A frame of MPEG audio, layer II or III: 11 bits set, then no reserved version, bit rate or sampling rate. The mark
-    # of UTF-16 text looks like layer I, which is not in use.
-    frame = len(head) > 2 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x18 != 8
-    frame = frame and head[1] & 6 in (2, 4) and head[2] >> 4 != 15 and head[2] & 12 != 12
-    return "mp3" if head[:3] == b"ID3" or frame else None
+        head = file.read(200)
+    return next((kind for kind, begins in KINDS.items() if re.match(begins, head, re.DOTALL)), None)
 
 
 def checked(upload: Upload) -> tuple[float, int]:
@@ -60,9 +64,7 @@ def checked(upload: Upload) -> tuple[float, int]:
     if size > MOST_BYTES:
         raise AudioError(f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB: cut it.", "too_large")
     if kind_of(upload.path) is None:
-        raise AudioError(
-            f"{name} is not a wav, flac, mp3, ogg, m4a or webm file, whatever its name says.", "unreadable"
-        )
+        raise AudioError(say("not_audio", name=name), "unreadable")
     with _called_by_its_name(upload):
         probed = probe(upload.path)
     if not 0 < probed.channels <= MOST_CHANNELS or not RATES[0] <= probed.sample_rate <= RATES[1]:
@@ -83,13 +85,13 @@ def read(upload: Upload, rate: int, start: float = 0.0, seconds: float | None = 
 
 
 def enterable(upload: Upload) -> Upload:
-    """The upload as a file that can be read from the middle: m4a and webm as WAV (16 bits, mono, same rate) beside it.
+    """The upload as a file that can be read from the middle: others as WAV (16 bits, mono, same rate).
 
     FFmpeg decodes those from their beginning each time, and some do not say how long they are. A minute or less of
     audio is held at a time. Raises AudioError, also for more than `LONGEST`, StentorError when the disk is full.
     """
     path = upload.path
-    if not path.is_file() or kind_of(path) not in ("m4a", "webm") or path.stat().st_size > MOST_BYTES:
+    if not path.is_file() or kind_of(path) != "decoded" or path.stat().st_size > MOST_BYTES:
         return upload
     wav = path.with_name(path.name + ".wav")
     if wav.is_file():  # of an earlier attempt; it has its name only when it is whole

@@ -9,14 +9,18 @@ FIELD_NAMES: dict[str, tuple[str, ...]] = {
     "audio_path": (
         *("audio_path", "audio_filepath", "audio_file_path", "audio_file", "audio", "audios", "wav_path"),
         *("wav_filename", "wav", "speech", "flac", "mp3", "opus", "ogg", "path", "file_path", "filepath", "file"),
-        *("filename", "file_name", "audio_name"),
+        *("filename", "file_name", "audio_name", "datei", "dateiname", "fichier", "nom_du_fichier", "archivo"),
     ),
     "text": (
         *("text", "sentence", "transcription", "transcript", "transcriptions", "transcripts", "normalized_text"),
-        *("normalised_text", "raw_text", "txt", "wrd", "json.text"),
+        *("normalised_text", "raw_text", "txt", "wrd", "json.text", "tgt_text"),
+        *("texte", "texto", "testo", "transkript", "transkription"),
     ),
-    "language": ("language", "language_id", "lang", "locale", "source_lang", "json.language"),
-    "speaker": ("speaker", "speaker_id", "speaker_name", "spk_id", "spk", "client_id", "json.speaker"),
+    "language": ("language", "language_id", "lang", "locale", "source_lang", "json.language", "sprache", "langue"),
+    "speaker": (
+        *("speaker", "speaker_id", "speaker_name", "spk_id", "spk", "client_id", "json.speaker"),
+        *("sprecher", "locuteur"),
+    ),
     "id": ("id", "utt_id", "utterance_id", "audio_id", "uid", "utt", "key", "__key__"),
     "start": ("start", "offset", "start_time", "begin", "begin_time", "start_ms", "offset_ms"),
     "end": ("end", "end_time", "stop", "end_ms"),

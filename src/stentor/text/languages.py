@@ -29,6 +29,8 @@ class Language(NamedTuple):
     """The code that OmniVoice's models know it by; empty: they were not trained on it."""
     others: str = ""
     """Other names and codes, separated by `|`."""
+    own: str = ""
+    """Its own name for itself, where that is not `name`."""
 
 
 @cache
@@ -51,7 +53,7 @@ def _registered(code: str) -> Language | None:
 def _names() -> dict[str, Language]:
     names: dict[str, Language] = {}
     for row in table().values():
-        for name in filter(None, (row.code, row.iso639_3, row.name, *row.others.split("|"))):
+        for name in filter(None, (row.code, row.iso639_3, row.name, row.own, *row.others.split("|"))):
             names.setdefault(_plain(name), row)
     return names
 
@@ -126,3 +128,11 @@ def _plain(name: str) -> str:
     """A name without case and accents."""
     decomposed = unicodedata.normalize("NFKD", name.strip().casefold().replace("_", "-"))
     return "".join(c for c in decomposed if not unicodedata.combining(c))
+
+
+def label(code: str) -> str:
+    """A language for people to find in a list: `Persian (فارسی, Farsi)`, its name in English, its own and others."""
+    row = find(code)
+    others = [row.own, *row.others.split("|")] if row is not None else []
+    names = [name for name in others if name and not re.fullmatch("[a-z]{2,3}|.* English", name)]
+    return f"{row.name} ({', '.join(names)})" if row is not None and names else row.name if row is not None else code

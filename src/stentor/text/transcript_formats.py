@@ -1,19 +1,18 @@
-"""Formats of transcripts: lines, subtitles (SubRip, WebVTT) and Praat's TextGrids (tables: stentor.data.layouts).
+"""Transcripts, their encodings, and TextGrids of Praat (other formats: text.subtitles, data.layouts.transcripts).
 
 Each file becomes one `TranscriptEntry` for each transcript, and a sentence with the file's name and line for each
 mistake. A stranger may have written it: names in it are only compared with the names of the uploaded files. Subtitles
-and TextGrids are read here and not by pysubs2 and a TextGrid package, because every mistake is reported with its line,
-speakers of WebVTT are kept, and a stranger's file costs time in proportion to its length.
+and TextGrids are not read by pysubs2 and a TextGrid package, because every mistake is reported with its line, speakers
+are kept, and a stranger's file costs time in proportion to its length.
 """
 
-import html
 import re
-import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import cast
+from typing import NamedTuple, cast
 
+from stentor.audio.suffixes import AUDIO_SUFFIXES
 from stentor.errors import DataError
 
 MOST_PROBLEMS = 20
@@ -22,16 +21,11 @@ _SILENCE = {"sil", "sp", "spn", "<eps>", "<p:>", "<unk>", "<s>", "</s>"}
 """Marks of aligners for intervals without words."""
 _PAUSE = 0.5
 """Seconds between the words of two sentences, where only words are given."""
-_CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[,.](\d{1,3}))?(?!\d)")
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_STRING = re.compile(r'(?:[^"]+|"")*')
-"""The rest of a string up to its closing mark; two marks are one that it holds."""
-_PASSED = re.compile(r'[A-Za-z_?][^"=:]*[=:]?|(?:\[[^][]*\]?:?)+|(?:<[^<>]*>?)+|!.*|[^\w"[<!?+-]+')
-"""Parts of a TextGrid that are not values: keys, places in lists, flags, comments."""
-_VOICE = re.compile(r"<v(?:\.[^ <>]*)? ([^<>]+)>")
-_TAG = re.compile(r"</?(?:[ibuc]|v|font|ruby|rt|lang)(?:[ .][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}")
-AUDIO = ("wav", "flac", "mp3", "ogg", "opus", "m4a", "mp4", "webm")
-"""Endings that are taken off when names are compared."""
+_TOKEN = re.compile(
+    r'"(?P<string>(?:[^"]|"")*+)"|[A-Za-z_?][^"=:\n]*[=:]?|\[[^][\n]*\]|<[^<>\n]*>|![^\n]*'
+    r"|(?P<number>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+)
+"""Values of a TextGrid, and what is no value: keys, places in lists, flags, comments."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +44,50 @@ class TranscriptEntry:
     """File and line, for messages."""
 
 
-ParsedEntries = Iterator[TranscriptEntry | str]
-"""Entries, and a sentence in place of each that is wrong."""
+class Remark(NamedTuple):
+    """A sentence about what was taken out or assumed."""
+
+    text: str
+
+
+ParsedEntries = Iterator[TranscriptEntry | Remark | str]
+"""Entries, a sentence in place of each that is wrong, and remarks."""
+ENCODINGS = {"utf-16": "UTF-16", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", "cp1252": "Windows-1252"}
 
 
 def stem(name: str) -> str:
     """A recording's name without folders and without an ending of audio or transcripts."""
     last = PurePosixPath(name.replace("\\", "/")).name
     front, dot, ending = last.rpartition(".")
-    known = (*AUDIO, "txt", "lab", "json", "srt", "vtt", "textgrid")
-    return front if dot and front and ending.lower() in known else last
-
-
-def key(name: str) -> str:
-    """Form of names for comparison: the stem without case, in composed characters (some systems decompose them)."""
-    return unicodedata.normalize("NFC", stem(name)).casefold()
+    known = (*AUDIO_SUFFIXES, ".txt", ".lab", ".json", ".srt", ".vtt", ".textgrid")
+    return front if dot and front and f".{ending.lower()}" in known else last
 
 
 def lines_of(text: str) -> list[str]:
     """Lines as editors count them; other separators of Unicode may stand inside of a text."""
     return re.split(r"\r\n|\r|\n", text)
+
+
+def encoding_of(head: bytes) -> str | None:
+    """The encoding of a text by its first bytes; None for UTF-8, also where single lines of it are damaged."""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    if head[:40].count(0) * 3 > len(head[:40]):
+        return "utf-16-be" if head[0] == 0 else "utf-16-le"
+    if re.search(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}", head):
+        return None
+    runs = [run.decode("cp1252", "replace") for run in re.findall(rb"[\x80-\xff]+", head)]
+    signs = "‘’“”–—…«»¿¡€°"
+    return "cp1252" if runs and all(len(r) < 4 and all(c.isalpha() or c in signs for c in r) for r in runs) else None
+
+
+def text_of(name: str, data: bytes) -> tuple[str, list[Remark]]:
+    """The text of a file in any encoding that is recognised, with a remark where it was. Raises DataError."""
+    if (encoding := encoding_of(data)) in (None, "utf-16"):
+        return decoded(name, data), []
+    return decoded(name, data.decode(encoding, "replace").encode()), [
+        Remark(f"{name}: its text was read as {ENCODINGS[encoding]}, by what it holds.")
+    ]
 
 
 def decoded(name: str, data: bytes) -> str:
@@ -84,67 +102,6 @@ def decoded(name: str, data: bytes) -> str:
     if "\0" in text:
         raise DataError(f"{name}:{text[: text.index(chr(0))].count(chr(10)) + 1}: this is not a text file.")
     return text
-
-
-def plain_lines(name: str, text: str, stems: set[str]) -> ParsedEntries:
-    """A line for each recording; `name<tab>text`, `name|text` (LJSpeech) or `name text` (Kaldi) where every line has
-    it, with a name that ends like an audio file or holds no space, or, before a space, that is a recording's."""
-    lines = [(n, line.strip()) for n, line in enumerate(lines_of(text), 1) if line.strip()]
-    for mark in ("\t", "|", " "):
-        parts = [line.partition(mark) for _, line in lines]
-        firsts = [first.strip() for first, _, _ in parts]
-        if mark == " ":
-            named = all(key(first) in stems for first in firsts)
-        else:
-            named = all(
-                separator and first and " " not in stem(first) for first, (_, separator, _) in zip(firsts, parts)
-            )
-        if lines and named:
-            for (n, _), first, (_, _, after) in zip(lines, firsts, parts, strict=True):
-                # LJSpeech has the normalised text in a third column.
-                sentence = after if mark == " " else after.rpartition(mark)[2] or after
-                yield TranscriptEntry(sentence, stem(first), where=f"{name}:{n}")
-            return
-    for n, line in lines:
-        yield TranscriptEntry(line, where=f"{name}:{n}")
-
-
-def subtitles(name: str, text: str) -> ParsedEntries:
-    """SubRip and WebVTT: blocks with a line of times; tags (`<i>`, `<v Ann>`, `{\\an8}`) are taken out, a voice is the
-    speaker. A cue that stands there twice (for its style) counts once."""
-    lines = [*lines_of(text), ""]
-    web = name.lower().endswith(".vtt")
-    index, seen = 0, set()
-    while index < len(lines):
-        if "-->" not in lines[index]:
-            index += 1
-            continue
-        where, times = f"{name}:{index + 1}", lines[index].split("-->")
-        clocks = [_CLOCK.match(part.strip()) for part in times[:2]]
-        cue = []
-        index += 1
-        while index < len(lines) and lines[index].strip() and "-->" not in lines[index]:
-            cue.append(lines[index])
-            index += 1
-        if index < len(lines) and "-->" in lines[index] and cue and cue[-1].strip().isdigit():
-            cue.pop()  # the next cue's number, without an empty line in between
-        if not all(clocks) or len(times) != 2:
-            yield f"{where}: these are not times such as 00:00:01,000 --> 00:00:02,500."
-            continue
-        start, end = (_seconds(clock) for clock in clocks if clock)
-        joined = " ".join(cue)
-        voice = _VOICE.search(joined)
-        plain = _TAG.sub("", joined)
-        plain = html.unescape(plain) if web else plain
-        if (start, end, plain) not in seen:
-            seen.add((start, end, plain))
-            yield TranscriptEntry(plain, None, start, end, None, voice.group(1).strip() if voice else None, where)
-
-
-def _seconds(clock: re.Match[str]) -> float:
-    hours, minutes, seconds, fraction = clock.groups()
-    part = int(fraction) / 10 ** len(fraction) if fraction else 0.0
-    return int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds) + part
 
 
 def textgrid(name: str, text: str) -> ParsedEntries:
@@ -202,49 +159,11 @@ def _sentences(words: list[TranscriptEntry]) -> Iterator[TranscriptEntry]:
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str | float]]:
-    """(line, value) of the strings and numbers of a TextGrid; `xmin =`, `intervals [3]:` and flags are passed over.
-
-    Each character is looked at once, whatever a file holds.
-    """
-    inside: list[str] | None = None
-    began = 0
-    for number, line in enumerate(lines_of(text), 1):
-        column = 0
-        while column < len(line):
-            if inside is not None:
-                token = _STRING.match(line, column)
-                inside.append(token.group() if token else "")
-                column = token.end() + 1 if token else column + 1
-                if column <= len(line):  # a closing mark, or else the string continues in the next line
-                    yield began, " ".join(inside).replace('""', '"')
-                    inside = None
-            elif line[column] == '"':
-                inside, began, column = [], number, column + 1
-                if column == len(line):
-                    inside.append("")
-            elif token := _NUMBER.match(line, column):
-                yield number, float(token.group())
-                column = token.end()
-            else:
-                token = _PASSED.match(line, column)
-                column = token.end() if token else column + 1
-
-
-TIMED: dict[str, Callable[[str, str], ParsedEntries]] = {"srt": subtitles, "vtt": subtitles, "textgrid": textgrid}
-"""Readers of (name, text) by the ending of a name."""
-
-
-def read_entries(parsed: ParsedEntries) -> list[TranscriptEntry]:
-    """All entries. Raises DataError for those that are wrong."""
-    entries = list(parsed)
-    if problems := [m for m in entries if isinstance(m, str)]:
-        raise DataError("\n".join(problems[:MOST_PROBLEMS]))
-    return [e for e in entries if isinstance(e, TranscriptEntry)]
-
-
-def text_lines(name: str, data: bytes) -> list[str]:
-    """The lines of a text file that are not empty, or the texts of subtitles and of a TextGrid. Raises DataError."""
-    text = decoded(name, data)
-    read = TIMED.get(name.rpartition(".")[2].lower())
-    lines = [entry.text for entry in read_entries(read(name, text))] if read else lines_of(text)
-    return [line for line in (" ".join(line.split()) for line in lines) if line]
+    """(line, value) of the strings and numbers of a TextGrid; `xmin =`, `intervals [3]:` and flags are passed over."""
+    line, reached = 1, 0
+    for token in _TOKEN.finditer(text):
+        line, reached = line + text.count("\n", reached, token.start()), token.start()
+        if token["string"] is not None:
+            yield line, " ".join(token["string"].split("\n")).replace('""', '"')
+        elif token["number"]:
+            yield line, float(token["number"])

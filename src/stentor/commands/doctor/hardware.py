@@ -86,24 +86,38 @@ def _gpu(report: dict[str, Any], driver: dict[str, str] | None) -> Iterator[Find
 
 def _nvidia() -> dict[str, str] | None:
     """Name, driver and CUDA version as nvidia-smi gives them; None without a working nvidia-smi."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
+    first = _smi("--query-gpu=name,driver_version", "--format=csv,noheader").partition("\n")[0]
+    if "," not in first:
         return None
-    arguments = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    query = subprocess.run(arguments, capture_output=True, text=True, timeout=30)
-    if query.returncode != 0 or "," not in query.stdout:
-        return None
-    name, driver = query.stdout.splitlines()[0].rsplit(",", 1)
-    table = subprocess.run([program], capture_output=True, text=True, timeout=30).stdout
-    cuda = re.search(r"CUDA(?: UMD)? Version:\s*([\d.]+)", table)
+    name, driver = first.rsplit(",", 1)
+    cuda = re.search(r"CUDA(?: UMD)? Version:\s*([\d.]+)", _smi())
     return {"name": name.strip(), "driver": driver.strip(), "cuda": cuda[1] if cuda else "0"}
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Names of the NVIDIA GPUs."""
+    return tuple(filter(None, map(str.strip, _smi("--query-gpu=name", "--format=csv,noheader").splitlines())))
+
+
+def _smi(*arguments: str) -> str:
+    """Output of nvidia-smi; empty where it is not there, fails or hangs."""
+    program = shutil.which("nvidia-smi")
+    try:
+        return (
+            program
+            and subprocess.run(
+                [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=True
+            ).stdout
+        ) or ""
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def machine() -> Iterator[Finding]:
     cores, usable = os.cpu_count() or 1, usable_cores()
-    memory = _memory()
+    size = memory()
     about = f"{usable:g} of {cores} cores" if usable < cores else f"{cores} cores"
-    yield Finding("machine", OK, about + (f", {memory / 2**30:.0f} GiB of memory" if memory else ""))
+    yield Finding("machine", OK, about + (f", {size / 2**30:.0f} GiB of memory" if size else ""))
     if sys.platform == "linux" and os.path.isdir("/dev/shm"):
         shared = shutil.disk_usage("/dev/shm").total
         if shared < 256 * 2**20:
@@ -118,7 +132,7 @@ def machine() -> Iterator[Finding]:
             yield Finding("open files", WARNING, f"at most {soft} at a time", "ulimit -n 4096, or fewer data.workers.")
 
 
-def _memory() -> int | None:
+def memory() -> int | None:
     """Bytes of memory, as the machine or the control group limits it."""
     if os.name != "posix" or "SC_PHYS_PAGES" not in os.sysconf_names:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stentor.audio.suffixes import AUDIO_SUFFIXES
 from stentor.errors import DataError, RecordError
 from stentor.text.field_names import FIELD_NAMES, fields_of
 
@@ -58,6 +59,8 @@ def read_document(text: str, where: str) -> Objects | None:
         return Objects(f"{DOCUMENTS[0]} in `{name}`", where, records)
     if document and all(isinstance(value, dict) for value in document.values()):
         return Objects(DOCUMENTS[3], where, [{"id": name, **value} for name, value in document.items()])
+    if document and all(isinstance(v, str) and k.lower().endswith(AUDIO_SUFFIXES) for k, v in document.items()):
+        return Objects(DOCUMENTS[3], where, [{"audio_path": name, "text": said} for name, said in document.items()])
     return None
 
 

@@ -50,6 +50,8 @@ class Reading:
         with self.rows() as rows:
             for number, row in self.regroup(rows.numbered()):
                 where = f"{self.path}{self.unit}{number}"
+                if isinstance(row, str) and not row.strip():
+                    continue
                 try:
                     yield self.parse(row, where), where
                 except DataError as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
-import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -18,17 +18,17 @@ from stentor.audio.suffixes import is_audio
 from stentor.data.jsonl import LHOTSE, MAX_PROBLEMS, TextLines, open_text, parse_object
 from stentor.data.layouts.documents import DOCUMENTS, read_document
 from stentor.data.layouts.kaldi import read_kaldi
-from stentor.data.layouts.names import AudioNames
+from stentor.data.layouts.names import AudioNames, GivenNames
 from stentor.data.layouts.reading import NATIVE, Columns, Reading
 from stentor.data.layouts.records import FUNASR, QWEN, Converter, is_native
-from stentor.data.layouts.tables import HEADERLESS, HEADERS, recognise_table
+from stentor.data.layouts.tables import HEADERLESS, HEADERS, columns_of, recognise_table
 from stentor.data.storage import name_of
 from stentor.errors import DataError
 from stentor.text.field_names import TIMES, fields_of
+from stentor.text.transcript_formats import ENCODINGS, encoding_of
 
 HEAD = 2**20
 """Bytes of a file by which its encoding is recognised."""
-ENCODINGS = {"utf-16": "UTF-16", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", "cp1252": "Windows-1252"}
 OBJECTS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "Qwen3-ASR JSON lines": lambda row: bool(QWEN.match(str(row.get("text")))),
     NATIVE: is_native,
@@ -50,35 +50,48 @@ def recognise(path: Path, columns: Columns | None = None, folder: Path | None = 
     was found for what is none of them."""
     if path.is_dir():
         return _recognise_folder(path, columns or {}, folder)
-    columns, base, head = columns or {}, path.parent if folder is None else folder, b""
+    base, head = path.parent if folder is None else folder, b""
     with open_text(path) as lines, suppress(EOFError, gzip.BadGzipFile, zlib.error):  # told when lines are read
         zipped = lines.zipped
         head = lines.file.read(HEAD)
     encoding = encoding_of(head)
-    rows = partial(_lines, path, encoding)
-    with rows() as opened:
-        sample = [line for _, line in islice(opened.numbered(), MAX_PROBLEMS) if isinstance(line, str) and line.strip()]
-    convert = Converter(columns)
+    reading = Reading(
+        NATIVE, path, base, partial(_lines, path, encoding), Converter(), by_line=not zipped and not encoding
+    )
+    reading.remarks = (f"Its text is {ENCODINGS[encoding]}, by what it holds.",) if encoding else ()
+    return with_layout(reading, AudioNames(base, Counter()), columns or {})
+
+
+def with_layout(reading: Reading, audio: AudioNames, columns: Columns) -> Reading:
+    """The reading with the layout that its rows have. Raises as `recognise`."""
+    with reading.rows() as opened:
+        sample = [line for _, line in islice(opened.numbered(), audio.sample) if isinstance(line, str) and line.strip()]
+    convert = Converter(columns, foreign=audio, repaired=audio.repaired)
 
     def parse(line: Any, where: str) -> dict[str, Any]:
         return convert(line if isinstance(line, dict) else parse_object(line, where), where)
 
-    reading = Reading(NATIVE, path, base, rows, parse, by_line=not zipped and not encoding, repaired=convert.repaired)
-    reading.remarks = (f"Its text is {ENCODINGS[encoding]}, by what it holds.",) if encoding else ()
-    audio = convert.foreign = AudioNames(base, convert.repaired)
+    reading.parse, reading.repaired = parse, audio.repaired
     first = sample[0].lstrip("\ufeff \t") if sample else ""
-    if not first or first.startswith(("{", "[")) or (path.suffix == ".jsonl" and not columns):
+    if not first or first.startswith(("{", "[")) or (reading.path.suffix == ".jsonl" and not columns):
         return _json(reading, sample, convert, audio)  # says what is no JSON
     if (table := recognise_table(sample, audio, columns)) is None:
-        raise unknown(path, first)
+        raise unknown(reading.path, first)
     by_number = dict(enumerate(table.names, 1))
     convert.columns = {k: by_number.get(v, str(v)) if isinstance(v, int) else v for k, v in columns.items()}
+    convert.columns = convert.columns or table.columns
     if missing := [str(name) for name in convert.columns.values() if name not in table.names]:
-        raise unknown(path, ", ".join(table.names), missing)
+        raise unknown(reading.path, ", ".join(table.names), missing)
     convert.find, convert.written = audio, True
     reading.layout, reading.first_line, reading.regroup = table.layout, table.first, table.rows
+    reading.remarks += _held(table.columns)
     reading.parse = lambda row, where: convert(table.record(row, where), where)
     return reading
+
+
+def _held(columns: Columns) -> tuple[str, ...]:
+    names = " and the texts in ".join(f'"{name}"' for name in columns.values())
+    return (f"The names of the recordings are in the column {names}, by what it holds.",) if columns else ()
 
 
 @contextmanager
@@ -92,19 +105,6 @@ def _lines(path: Path, encoding: str | None) -> Iterator[TextLines]:
                 problem = f"{name_of(path)}: its text is no {ENCODINGS[encoding]} ({error})"
                 raise DataError(f"{problem}: save it as UTF-8.") from None
         yield lines
-
-
-def encoding_of(head: bytes) -> str | None:
-    """The encoding of a text by its first bytes; None for UTF-8, also where single lines of it are damaged."""
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "utf-16"
-    if head[:40].count(0) * 3 > len(head[:40]):
-        return "utf-16-be" if head[0] == 0 else "utf-16-le"
-    if re.search(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}", head):
-        return None
-    runs = [run.decode("cp1252", "replace") for run in re.findall(rb"[\x80-\xff]+", head)]
-    signs = "‘’“”–—…«»¿¡€°"
-    return "cp1252" if runs and all(len(r) < 4 and all(c.isalpha() or c in signs for c in r) for r in runs) else None
 
 
 def _json(reading: Reading, sample: list[str], convert: Converter, audio: AudioNames) -> Reading:
@@ -121,16 +121,21 @@ def _json(reading: Reading, sample: list[str], convert: Converter, audio: AudioN
         rows = [row for row in document.records if isinstance(row, dict)]
         reading.layout, reading.remarks = document.layout, (*reading.remarks, *document.remarks)
         reading.rows, reading.by_line, reading.unit = lambda: nullcontext(document), False, ": record "
+    if not rows and isinstance(audio, GivenNames) and reading.path.suffix not in (".json", ".jsonl"):
+        raise unknown(reading.path, sample[0] if sample else "")
     if not rows or any(row.get("type") in LHOTSE for row in rows):
         return reading
     keys = dict.fromkeys(key for row in rows[:MAX_PROBLEMS] for key in row)
     missing = [str(name) for name in convert.columns.values() if str(name) not in keys]
+    cells = [[str(row.get(key) or "") for key in keys] for row in rows[: audio.sample]]
     kind = next((name for name, fits in OBJECTS.items() if any(map(fits, rows[:MAX_PROBLEMS]))), None)
-    if missing or (kind is None and "audio_path" not in convert.columns):
+    held = columns_of(list(keys), cells, audio) if kind is None and not convert.columns else {}
+    if missing or (kind is None and "audio_path" not in convert.columns and held is None):
         raise unknown(reading.path, ", ".join(keys), missing)
     if document is None:
         reading.layout = kind or "JSON lines with other keys"
-    if kind != NATIVE or convert.columns or document is not None:
+    convert.columns, reading.remarks = convert.columns or held or {}, reading.remarks + _held(held or {})
+    if kind != NATIVE or convert.columns or document is not None or isinstance(audio, GivenNames):
         convert.find = audio
     elif ignored := [f"`{key}`" for key in fields_of(keys, TIMES).values() if key not in TIMES[:2]]:
         text = f"Not read beside `audio_path`: {', '.join(ignored)}; say what they are with `columns`."
@@ -185,15 +190,24 @@ def first_record(path: Path, columns: Columns | None = None) -> dict[str, Any] |
         return None
 
 
-def unknown(path: Path, keys: str, missing: list[str] | None = None) -> DataError:
+class UnknownLayout(DataError):
+    """A file of no known layout."""
+
+    def __init__(self, message: str, begins: str):
+        super().__init__(message)
+        self.begins = begins
+
+
+def unknown(path: Path, keys: str, missing: list[str] | None = None) -> UnknownLayout:
     """The error for a file of no known layout."""
     names = " or ".join(f"`{name}`" for name in missing or ())
     problem = (
         f"it has no {names}, which `columns` names" if names else "it has no `audio_path`, and no layout that is known"
     )
-    return DataError(
+    return UnknownLayout(
         f"{name_of(path)}: {problem}. It begins with: {keys.strip()[:200]}. "
         "Say which is which with `columns`, such as `columns: {audio_path: file, text: words}`, or with numbers "
         f"from 1; on the command line `type=jsonl,path={name_of(path)},columns.audio_path=file,columns.text=words`. "
-        f"Known layouts: {', '.join(LAYOUTS)}."
+        f"Known layouts: {', '.join(LAYOUTS)}.",
+        keys.strip()[:200],
     )

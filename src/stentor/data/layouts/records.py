@@ -18,6 +18,8 @@ from stentor.text.field_names import FIELD_NAMES, TIMES, fields_of
 QWEN = re.compile(r"language ([^<]*)<asr_text>")
 """Beginning of a transcript in Qwen3-ASR's own layout."""
 FUNASR = {"source": "audio_path", "target": "text"}
+SOVITS = {"jp": "ja", "all_zh": "zh", "all_ja": "ja", "all_yue": "yue", "all_ko": "ko", "auto": "auto"}
+"""GPT-SoVITS' names of languages that are no codes."""
 _ANSWERS = ("assistant", "gpt", "model")
 
 
@@ -73,6 +75,8 @@ class Converter:
                 value = " ".join(value)
             elif name == "text" and isinstance(value, str):
                 value = value.strip()
+            elif name == "language" and isinstance(value, str):
+                value = SOVITS.get(value.lower(), value)
             elif name in ("id", "speaker") and type(value) is int:
                 value = str(value)
             elif name == "channel" and self.written and value.isdecimal():
@@ -124,7 +128,7 @@ def _set_duration(record: dict[str, Any], where: str) -> None:
         return
     if not isinstance(end, int | float) or not isinstance(start, int | float):
         raise DataError(f"{where}: start and end must be numbers of seconds, got {start!r} and {end!r}.")
-    record["duration"] = round(end - start, 6)
+    record |= {"start": start, "duration": round(end - start, 6)}
     if end < start:
         raise RecordError(f"{where}: it ends at {end:g} s, before its start at {start:g} s.", "wrong_range")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from stentor.audio.suffixes import AUDIO_SUFFIXES
-from stentor.data.layouts.names import AudioNames
+from stentor.data.layouts.names import AudioNames, GivenNames
 from stentor.data.layouts.reading import Columns
+from stentor.data.layouts.records import SOVITS
 from stentor.errors import DataError, RecordError
 from stentor.text.field_names import fields_of, plain_name
 from stentor.text.languages import find
@@ -34,8 +35,6 @@ HEADERLESS: dict[str, tuple[str, tuple[str, ...]]] = {
 are understood between all marks (Piper)."""
 SEPARATOR = r"sep=.\r?\n?"
 """The line that Excel puts in front."""
-_LANGUAGES = {"jp", "all_zh", "all_ja", "all_yue", "all_ko", "auto"}
-"""GPT-SoVITS' names that are no codes of languages."""
 
 
 @dataclass
@@ -48,6 +47,8 @@ class Table:
     """Name of each column."""
     first: int = 1
     """Number of the line of the first record."""
+    columns: Columns = field(default_factory=dict)
+    """Columns that were known by what they hold, not by their names."""
 
     def rows(self, lines: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, str | RecordError]]:
         """Each row with the number of its first line; cells in quotation marks may have several lines."""
@@ -96,13 +97,12 @@ def recognise_table(lines: Sequence[str], audio: AudioNames, columns: Columns) -
                 continue
         if not rows or len(rows[0]) < 2:
             continue
-        head, known = rows[0], fields_of(rows[0])
-        if any(isinstance(value, str) and value in head for value in columns.values()) or (
-            "audio_path" in known and ("text" in known or len(known) == len(head))
-        ):
+        head = rows[0]
+        named = any(isinstance(value, str) and value in head for value in columns.values())
+        if (held := {} if named else columns_of(head, rows[1:], audio)) is not None:
             names = {plain_name(name) for name in head}
             table.layout = next((name for name, needed in HEADERS.items() if needed <= names), table.layout)
-            table.names, table.first = head, start + 2
+            table.names, table.columns, table.first = head, held, start + 2
             return table
         if columns and all(isinstance(value, int) for value in columns.values()):
             table.names = [str(number) for number in range(1, max(map(len, rows)) + 1)]
@@ -115,6 +115,26 @@ def recognise_table(lines: Sequence[str], audio: AudioNames, columns: Columns) -
     return None
 
 
+def columns_of(head: Sequence[str], rows: Sequence[Sequence[str]], audio: AudioNames) -> Columns | None:
+    """Columns that hold the files and texts; empty where their names say so, None where neither does. A column that
+    holds names of recordings comes before one that is only called so. What is called otherwise is taken for the text
+    where it alone is left and the recordings are known by name: people see then which text belongs to which."""
+    known, given = fields_of(head), isinstance(audio, GivenNames)
+    cells = [[row[i] for row in rows if i < len(row) and row[i]] for i in range(len(head))]
+    files = [name for name, column in zip(head, cells) if column and _are_files(column, audio)]
+    file = known.get("audio_path") if not files or known.get("audio_path") in files else None
+    if file is not None and ("text" in known or len(known) == len(head)):
+        return {}
+    if file is None and len(files) == 1 and not (_are_files(head, audio) or re.search(r"\d", files[0])):
+        file = files[0]
+    left = [name for name in head if name != file and (name not in known.values() or name == known.get("text"))]
+    text = known.get("text", left[0] if given and len(left) == 1 else None)
+    if file is not None and text is not None:
+        return {"audio_path": file, "text": text}
+    alone = isinstance(audio, GivenNames) and (not audio.given or len(known) == len(head))
+    return {} if alone and not files and "text" in known else None
+
+
 def _headerless(rows: Sequence[Sequence[str]], mark: str, audio: AudioNames) -> tuple[str, tuple[str, ...]] | None:
     """Layout and columns of a table without a line of names, by what its first rows hold."""
     width = len(rows[0])
@@ -122,6 +142,8 @@ def _headerless(rows: Sequence[Sequence[str]], mark: str, audio: AudioNames) -> 
         return None
     cells = list(zip(*rows))
     files = [i for i in range(width) if _are_files(cells[i], audio)]
+    ended = [i for i in files if all(cell.lower().endswith(AUDIO_SUFFIXES) for cell in cells[i])]
+    files = ended or files
     if len(files) != 1:  # none, or also a reference of the voice
         return None
     if width == 2 and files == [0]:
@@ -132,21 +154,16 @@ def _headerless(rows: Sequence[Sequence[str]], mark: str, audio: AudioNames) -> 
         pairs = [(set(a.lower().split()), set(b.lower().split())) for a, b in zip(cells[1], cells[2])]
         alike = sum(not b or bool(a & b) for a, b in pairs) * 2 >= len(pairs)
         fits = fits[:1] if alike else fits[1:] if all(len(a) < 2 for a, _ in pairs) else []
-    if "GPT-SoVITS list" in fits and not all(find(c) or c.lower() in _LANGUAGES for c in cells[2]):
+    if "GPT-SoVITS list" in fits and not all(find(c) or c.lower() in SOVITS for c in cells[2]):
         return None
     return (fits[0], HEADERLESS[fits[0]][1]) if fits else None
 
 
 def _are_files(cells: Sequence[str], audio: AudioNames) -> bool:
-    """Whether cells name audio files: by their endings, or without, most of them, by files that are there. A first one
+    """Whether cells name audio files: by their endings, or without, half of them, by files that are there. A first one
     that alone names none is the name of the column."""
-    named = [cell.lower().endswith(AUDIO_SUFFIXES) or _is_there(cell, audio) for cell in cells]
-    return sum(named) * 2 >= len(named) and (named[0] or not all(named[1:]))
-
-
-def _is_there(cell: str, audio: AudioNames) -> bool:
-    found = audio.find(cell) if " " not in cell else None
-    return found is not None and found[0].lower().endswith(AUDIO_SUFFIXES)
+    named = [cell.lower().endswith(AUDIO_SUFFIXES) or audio.has(cell) for cell in cells]
+    return sum(named) * 2 >= min(len(named), len(audio.given) or len(named)) and (named[0] or not all(named[1:]))
 
 
 def unquoted(cell: str) -> str:

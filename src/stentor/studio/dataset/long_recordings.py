@@ -13,11 +13,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from stentor.audio.activity import EnergyDetector
 from stentor.errors import AudioError, ConfigError, StentorError
@@ -33,8 +31,6 @@ from stentor.studio.runs.settings import RUN, known, title_now
 from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import Upload, checked, enterable, fingerprint, read, shown, source_name
 
-NO_MODEL = ""
-"""Choice of a model: none, a person writes the texts."""
 MOST_REFUSED = 200
 """Sentences that are kept about what was not taken."""
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
@@ -44,14 +40,12 @@ RATE = 16000
 """Hz at which pauses are looked for."""
 _EDGE = 0.2
 """Seconds around speech that belong to a piece."""
-Draft = Callable[[np.ndarray, int], str]
-"""The transcript of float32 mono [samples] at a rate in Hz."""
 
 
 def writers(projects: Projects) -> dict[str, tuple[str, str | None]]:
-    """Label and model (folder or Hub id) of what can write first texts, by the choice that a page sends: no model, the
-    person's runs, the folders that this studio was given, and the pretrained models of the catalogue."""
-    found: dict[str, tuple[str, str | None]] = {NO_MODEL: (say("long_no_model"), None)}
+    """Label and model (folder or Hub id) of what can write first texts, by the choice that a page sends: none (empty),
+    the person's runs, the folders that this studio was given, and the pretrained models of the catalogue."""
+    found: dict[str, tuple[str, str | None]] = {"": (say("long_no_model"), None)}
     for name in try_model.runs(projects):
         with contextlib.suppress(StentorError):  # it has another task
             if (trial := try_model.trial(projects, name)).task in ("transcribe", "words"):
@@ -59,18 +53,15 @@ def writers(projects: Projects) -> dict[str, tuple[str, str | None]]:
     for number, folder in enumerate(_folders(projects)):
         found[f"folder:{number}"] = folder.name, str(folder)
     for model in known().values():
-        if "transcribe" in model.tasks and model.download is not None and (source := model.run["model"].get("from")):
-            found[model.name] = title_now(model), str(source)
+        section = model.run["model"]
+        # With an alphabet of its transcripts, a pretrained encoder writes nothing before it is trained.
+        if "transcribe" in model.tasks and model.download and section.get("from") and "alphabet" not in section:
+            found[model.name] = title_now(model), str(section["from"])
     return found
 
 
 def start(
-    projects: Projects,
-    dataset: str,
-    files: Sequence[Upload],
-    choice: str = NO_MODEL,
-    language: str | None = None,
-    speaker: str | None = None,
+    projects: Projects, dataset: str, files: Sequence[Upload], choice: str, language: str | None, speaker: str | None
 ) -> str:
     """Begin to split recordings, whose files are moved away; answers the work's id.
 
@@ -146,21 +137,14 @@ def _work(folder: Path, order: dict[str, Any]) -> dict[str, Any]:
     ending = detached.ending(folder)
     now = read_json(folder / "state.json")
     done, of, added = (int(now.get(key) or 0) for key in ("done", "of", "added"))
-    if ending.alive:
-        state = "running"
-        sentence = say("long_listens") if not of else say("long_pieces", done=done, of=of)
-    elif now.get("finished"):
-        state, sentence = "finished", say("long_finished", added=added)
-    elif ending.stopping:
-        state, sentence = "stopped", say("long_stopped", done=done, of=of)
-    else:
-        state, sentence = "failed", ending.message or say("long_ended", done=done, of=of)
+    state = "running" if ending.alive else "finished" if now.get("finished") else ending.state
+    told = {"running": "long_pieces" if of else "long_listens", "finished": "long_finished", "stopped": "long_stopped"}
+    sentence = say(told.get(state, "long_ended"), done=done, of=of, count=added)
     return {
         "id": folder.name.removeprefix("long-"),
         "names": order.get("names", []),
-        "dataset": order.get("dataset"),
         "state": state,
-        "sentence": sentence,
+        "sentence": sentence if state in told else ending.message or sentence,
         "done": done,
         "of": of,
         "added": added,
@@ -173,8 +157,13 @@ def _folders(projects: Projects) -> list[Path]:
     exports = []
     for root in projects.models:
         candidates = [root, *sorted(p for p in Path(root).glob("*") if p.is_dir())]
-        exports += [p for p in candidates if (p / "config.json").is_file()]
+        exports += [p for p in candidates if (config := read_json(p / "config.json")) and not _encoder(config)]
     return exports
+
+
+def _encoder(config: dict[str, Any]) -> bool:
+    """Whether it is a pretrained model without an output for text."""
+    return any(str(name).endswith(("Model", "ForPreTraining")) for name in config.get("architectures") or ())
 
 
 def _folder(projects: Projects, id: str) -> Path:
@@ -199,15 +188,17 @@ def main(projects_folder: str, name: str) -> None:
     state: dict[str, Any] = {"done": 0, "of": 0, "added": added, "refused": []}
     write_json(folder / "state.json", state)
     language = asked["language"] or dataset.about.get("language")
-    draft = draft_by(load(asked["model"]), language) if asked["model"] else None
+    model = load(asked["model"]) if asked["model"] else None
     refused: list[str] = []
     for number, named in enumerate(asked["names"]):
         upload, done, of = Upload(folder / "files" / str(number), named), state["done"], state["of"]
         try:
-            for piece in split_into(dataset, upload, draft, language, asked["speaker"]):
-                refused += [piece.refused] if piece.refused else []
+            for piece in split_into(dataset, upload, model, language, asked["speaker"]):
+                if isinstance(piece.record, AudioError):
+                    refused.append(str(piece.record))
+                elif piece.record is not None:
+                    state["added"] += 1
                 state |= {"done": done + piece.done, "of": of + piece.of, "refused": refused[:MOST_REFUSED]}
-                state["added"] += piece.record is not None
                 write_json(folder / "state.json", state)
         except AudioError as error:  # this recording cannot be used; the next may
             refused.append(str(error))
@@ -220,30 +211,23 @@ class Piece(NamedTuple):
 
     done: int
     of: int
-    record: Record | None
-    """Saved record; None for a piece that the data set had already, or that could not be used."""
-    refused: str = ""
-    """Reason why it could not be used."""
-
-
-def draft_by(model: Model, language: str | None = None) -> Draft:
-    """Drafts of a model that transcribes."""
-    return lambda audio, rate: model.transcribe(audio, rate=rate, language=language, keep_failed=True).text
+    record: Record | AudioError | None
+    """Saved record, or why it could not be used; None for a piece that the data set had already."""
 
 
 def split_into(
     dataset: DataSet,
     upload: Upload,
-    draft: Draft | None = None,
+    model: Model | None = None,
     language: str | None = None,
     speaker: str | None = None,
 ) -> Iterator[Piece]:
     """Save the pieces of a recording, one after the other, each on the disk when it is answered.
 
-    With `draft` each has a text marked `draft: true` until a person edits it; without, an empty one. Whatever ends this
-    in the middle, the same call resumes: pieces of the same file that the data set has are passed over, and those that
-    were removed from it do not come back. Raises AudioError for a file that is refused, StentorError when the disk is
-    full; the pieces before that stay.
+    With `model` each has its transcript, marked `draft: true` until a person edits it; without, an empty one. Whatever
+    ends this in the middle, the same call resumes: pieces of the same file that the data set has are passed over, and
+    those that were removed from it do not come back. Raises AudioError for a file that is refused, StentorError when
+    the disk is full; the pieces before that stay.
     """
     name, digest, file = shown(upload.name), fingerprint(upload.path), enterable(upload)
     _, rate = checked(file)
@@ -253,17 +237,17 @@ def split_into(
         raise AudioError(f"{name}: no speech stands out of the background, so there is nothing to split.", "silent")
     for done, (start, end) in enumerate(spans, 1):
         extra = {"source": source_name(name), "source_id": digest, "source_start": round(start, 3)}
-        if (digest, extra["source_start"]) in known:
-            yield Piece(done, len(spans), None)
-            continue
-        try:
-            audio = read(file, rate, start, end - start)
-        except AudioError as error:  # a damaged stretch of an otherwise good recording
-            yield Piece(done, len(spans), None, str(error))
-            continue
-        text = draft(audio, rate).strip() if draft is not None else ""
-        more = {**extra, "draft": True} if text else extra
-        yield Piece(done, len(spans), dataset.add(audio, rate, text, language, speaker, **more))
+        record: Record | AudioError | None = None
+        if (digest, extra["source_start"]) not in known:
+            try:
+                audio = read(file, rate, start, end - start)
+            except AudioError as error:  # a damaged stretch of an otherwise good recording
+                record = error
+            else:
+                said = model.transcribe(audio, rate=rate, language=language, keep_failed=True).text if model else ""
+                more = {**extra, "draft": True} if said.strip() else extra
+                record = dataset.add(audio, rate, said.strip(), language, speaker, **more)
+        yield Piece(done, len(spans), record)
 
 
 def _spoken(upload: Upload) -> list[tuple[float, float]]:

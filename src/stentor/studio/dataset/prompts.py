@@ -29,12 +29,13 @@ from stentor.data.system import NEW_GROUP
 from stentor.errors import ConfigError, DataError, StentorError, without_secrets
 from stentor.section.explain import wrong_value
 from stentor.sources.base import Source
-from stentor.sources.hub_presets import PRESETS, Preset
+from stentor.sources.hub_presets import PRESETS
 from stentor.studio import phrases as builtin
 from stentor.studio.dataset_folder import DataSet
 from stentor.studio.files import clean_text, write_bytes
 from stentor.studio.phrases import NAMES, OTHER_CODES, language_name
 from stentor.studio.texts import say
+from stentor.text.languages import label
 from stentor.text.transcript_formats import decoded, lines_of
 
 MOST_PHRASES = 5000
@@ -56,23 +57,9 @@ HIDDEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe
 """Characters that turn the writing direction of what follows: a phrase would look other than it is."""
 
 
-class HubCorpus(NamedTuple):
-    """Where sentences of the Hub come from: a preset of the `hub` source (see sources/hub_presets.py)."""
-
-    preset: str
-    name: str
-    """Name for people."""
-    licence: str
-    subset: str | None = None
-    sentences_only: bool = False
-    """Its texts are pieces of speech: only those that begin and end like a sentence are taken."""
-
-
-CORPORA = {
-    "fleurs": HubCorpus("fleurs", "FLEURS", "CC-BY-4.0"),
-    "common_voice": HubCorpus("common_voice", "Common Voice", "CC0-1.0"),
-    "granary": HubCorpus("granary", "Granary", "CC-BY-4.0", subset="ytc", sentences_only=True),
-}
+SUBSETS = {"fleurs": "", "common_voice": "", "granary": "ytc"}
+"""Presets of the Hub that sentences come from, and their subset."""
+CORPORA = {key: PRESETS[key][subset] for key, subset in SUBSETS.items()}
 
 
 class PromptSource(NamedTuple):
@@ -87,10 +74,8 @@ class PromptSource(NamedTuple):
 def languages() -> list[tuple[str, str]]:
     """(label, code) of the languages to choose from: those with built-in phrases first, then all that models know."""
     ready = builtin.languages()
-    others = sorted((name, code) for code, name in NAMES.items() if code not in ready)
-    return [(name, code) for code, name in ready.items()] + [
-        (say("language_bare", name=name), code) for name, code in others
-    ]
+    others = sorted((label(code), code) for code in NAMES if code not in ready)
+    return [(label(code), code) for code in ready] + [(say("language_bare", name=name), code) for name, code in others]
 
 
 def prompt_id(text: str, language: str | None) -> str:
@@ -130,9 +115,9 @@ def sources(language: str | None) -> list[PromptSource]:
         available.append(PromptSource("builtin", say("phrases_builtin", count=len(builtin.phrases(str(language))))))
     available.append(PromptSource("own", say("phrases_own_list")))
     for key, corpus in CORPORA.items():
-        if language is not None and _speaks(corpus, language):
+        if language is not None and corpus.spelling(language):
             available.append(
-                PromptSource(key, say("phrases_hub", name=corpus.name, licence=corpus.licence), online=True)
+                PromptSource(key, say("phrases_hub", name=corpus.title, licence=corpus.licence), online=True)
             )
     return available
 
@@ -148,7 +133,7 @@ def set_source(dataset: DataSet, source: str, phrases: list[str] | None = None, 
     known = {entry.key: entry for entry in sources(language)}
     if source not in known:
         if source in CORPORA:
-            raise ConfigError(say("phrases_no_language", name=CORPORA[source].name, language=language_name(language)))
+            raise ConfigError(say("phrases_no_language", name=CORPORA[source].title, language=language_name(language)))
         raise ConfigError(say("phrases_unknown"))
     facts: dict[str, Any] = {"source": source}
     if source == "own":
@@ -166,7 +151,7 @@ def set_source(dataset: DataSet, source: str, phrases: list[str] | None = None, 
         if len(lines) < count:
             lines = fetch(source, str(language), count)
             _store_phrases(dataset, source, lines)
-        facts |= {"name": corpus.name, "licence": corpus.licence}
+        facts |= {"name": corpus.title, "licence": corpus.licence}
     else:
         lines = builtin.phrases(str(language))
     dataset.describe(phrases=facts)
@@ -182,7 +167,7 @@ def own_list(text: str = "", name: str | None = None, data: bytes = b"") -> list
     if len(data) > MOST_BYTES or len(text) > MOST_BYTES:
         raise ConfigError(say("phrases_too_large", name=where, most=MOST_BYTES // 2**20))
     content = decoded(where, data) if name is not None else text.removeprefix("\ufeff")
-    rows = table_texts(where, content) if name is not None else None
+    rows = table_texts(where, data) if name is not None else None
     if rows is None:
         rows = list(enumerate(lines_of(content), 1))
     problems: list[str] = []
@@ -204,12 +189,6 @@ def own_list(text: str = "", name: str | None = None, data: bytes = b"") -> list
     if not phrases:
         raise DataError(say("phrases_none_given"))
     return list(phrases.values())
-
-
-def _speaks(corpus: HubCorpus, language: str) -> bool:
-    entry = PRESETS[corpus.preset]
-    preset = entry if isinstance(entry, Preset) else entry[str(corpus.subset)]
-    return preset.languages is None or language in preset.languages
 
 
 def _file(source: str) -> str:
@@ -237,7 +216,7 @@ def fetch(source: str, language: str, count: int, limit: float = LIMIT) -> list[
     """
     from stentor.studio.runs.settings import reachable
 
-    name = CORPORA[source].name
+    name = CORPORA[source].title
     if not reachable():
         raise DataError(say("phrases_offline", name=name))
     command = [sys.executable, "-m", "stentor.studio.dataset.prompts", source, language, str(count)]
@@ -295,16 +274,15 @@ def plain(text: str) -> str:
 
 def main(source: str, language: str, count: str) -> None:
     """Entry point of the process."""
-    corpus = CORPORA[source]
 
     def tell(row: dict[str, Any]) -> None:
         print(json.dumps(row), flush=True)
 
     try:
         hub = Source.model_validate(
-            {"type": "hub", "preset": corpus.preset, "subset": corpus.subset, "language": language, "stream": True}
+            {"type": "hub", "preset": source, "subset": SUBSETS[source] or None, "language": language, "stream": True}
         )
-        for phrase in sentences(hub.texts(), int(count), corpus.sentences_only):  # type: ignore[attr-defined]
+        for phrase in sentences(hub.texts(), int(count), CORPORA[source].pieces):  # type: ignore[attr-defined]
             tell({"text": phrase})
         tell({"end": True})
     except StentorError as error:

@@ -11,18 +11,22 @@ import re
 import shutil
 import threading
 import time
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
+from stentor.data.layouts.transcripts import ENDINGS
 from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.dataset import long_recordings, prompts
-from stentor.studio.dataset.uploads import MOST_FILES, MOST_TEXT, TRANSCRIPTS, add_uploads
-from stentor.studio.dataset_folder import label
-from stentor.studio.files import disk_errors, inside, read_json, write_json
+from stentor.studio.dataset.planning import Fate, Row
+from stentor.studio.dataset.unpacking import MOST_BATCH, MOST_FILES, MOST_TEXT, SPARE, ending, path_of
+from stentor.studio.dataset.uploads import add_uploads, planned_uploads
+from stentor.studio.dataset_folder import DataSet
+from stentor.studio.files import disk_errors, inside, label, read_json, write_json
 from stentor.studio.phrases import checked_language, language_name
 from stentor.studio.projects import Projects
 from stentor.studio.server.routes import dataset_of, json_body, route
@@ -30,10 +34,6 @@ from stentor.studio.texts import say
 from stentor.studio.uploaded_audio import MOST_BYTES, Upload, kind_of, shown
 from stentor.web.body import TooLarge, chunks_in_thread
 
-MOST_BATCH = 4 * 2**30
-"""Bytes of all files of one upload."""
-SPARE = 200 * 2**20
-"""Bytes that are left free on the disk."""
 MOST_ASKED = 4 * 2**20
 """Bytes of the pasted lines and the like."""
 KEPT = 24 * 3600.0
@@ -54,7 +54,7 @@ def receive(request: Request, projects: Projects) -> dict[str, Any]:
     number = int(request.path_params["number"])
     if number >= MOST_FILES * 2:
         raise ConfigError(say("upload_too_many", most=MOST_FILES))
-    name = shown(request.query_params.get("name", ""))
+    name = path_of(request.query_params.get("name", ""))
     with disk_errors(projects.tmp):
         if not folder.exists():
             _tidy(projects)
@@ -70,55 +70,67 @@ def receive(request: Request, projects: Projects) -> dict[str, Any]:
             part.replace(path)
     except TooLarge:
         text = "upload_full" if most < _limit(name) else "upload_large"
-        raise TooLarge(most, say(text, name=name, most=f"{max(0, most) / 1e6:.0f}")) from None
+        raise TooLarge(most, say(text, name=shown(name), most=f"{max(0, most) / 1e6:.0f}")) from None
     finally:
         part.unlink(missing_ok=True)
     write_json(folder / f"name-{number}.json", {"name": name})
     return {"size": path.stat().st_size, "kind": kind_of(path)}
 
 
-def take(request: Request, projects: Projects) -> StreamingResponse:
-    """POST {batch, files, pasted, language, speaker}: put files of a batch (their numbers, in order) into a data set.
+def preview(request: Request, projects: Projects) -> dict[str, Any]:
+    """POST as `take`: what that will do, and nothing is done."""
+    given = _given(request, projects)
+    plan = planned_uploads(*given.upload)
+    first = sorted(plan.rows, key=lambda row: not (row.note or row.guess))
+    fates = Counter(row.fate for row in plan.rows)
+    return {
+        "rows": [_shown_row(row) for row in first[:MOST_SHOWN]],
+        "more": max(0, len(first) - MOST_SHOWN),
+        "counts": {
+            **{fate: fates[fate] for fate in get_args(Fate)},
+            "silent": sum(row.fate == "new" and not row.text for row in plan.rows),
+            "guess": sum(row.guess for row in plan.rows),
+        },
+        "remarks": [without_secrets(line) for line in [*plan.remarks, *plan.unused][:MOST_SHOWN]],
+        "unfitting": plan.unfitting,
+    }
 
-    Answers a JSON object a line: {"done", "of"} during the work, and at the end {"taken", "refused"} or {"error"}. It
-    continues when the page is closed.
+
+def take(request: Request, projects: Projects) -> StreamingResponse:
+    """POST {batch, files, pasted, language, speaker, confirmed}: put files of a batch (their numbers, in order) into a
+    data set.
+
+    Answers a JSON object a line: {"done", "of"} during the work, and at the end {"records", "filled", "refused"} or
+    {"error"}. It continues when the page is closed.
     """
-    dataset = dataset_of(request, projects)
-    asked = _asked(request)
-    folder = _folder(projects, str(asked.get("batch", "")))
-    # By the endings of their names: what a recording really is, is looked at later.
-    files = _files(folder, asked.get("files"))
-    audio, texts = [f for f in files if not _is_text(f.name)], [f for f in files if _is_text(f.name)]
-    language, speaker = _language(asked), label(_text(asked, "speaker"))
-    pasted = _text(asked, "pasted") or ""
+    given = _given(request, projects)
     rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     with _lock:  # sent again after a broken connection, while the first request is still running
-        if folder in _taking:
+        if given.folder in _taking:
             raise ConfigError(say("upload_busy"))
-        _taking.add(folder)
-
-    def progress(clips: int, of: int) -> None:
-        rows.put({"done": clips, "of": of})
+        _taking.add(given.folder)
 
     def work() -> None:
         try:
-            done = add_uploads(dataset, audio, texts, pasted, language, speaker, progress)
+            done = add_uploads(
+                *given.upload, on_clip=lambda clips, of: rows.put({"done": clips, "of": of}), confirmed=given.confirmed
+            )
             rows.put(
                 {
-                    "taken": [_about(name, records) for name, records in done.taken],
+                    "records": len(done.records) - done.filled,
+                    "filled": done.filled,
                     "refused": [without_secrets(line) for line in done.refused[:MOST_SHOWN]],
                     "more": max(0, len(done.refused) - MOST_SHOWN),
-                    "records": len(done.records),
                 }
             )
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(given.folder, ignore_errors=True)
         except StentorError as error:
             rows.put({"error": without_secrets(str(error))})
         except Exception as error:
             rows.put({"error": say("unexpected", kind=type(error).__name__)})
             raise
         finally:
-            _taking.discard(folder)
+            _taking.discard(given.folder)
             rows.put(None)
 
     # In a thread of its own, so that what was sent is taken even when the client has gone.
@@ -199,13 +211,26 @@ def choose(request: Request, projects: Projects) -> dict[str, Any]:
     return {"said": prompts.set_source(dataset, source, own_phrases, number), **phrases(request, projects)}
 
 
-def _about(name: str, records: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "records": len(records),
-        "seconds": sum(r.get("duration", 0.0) for r in records),
-        "texts": [r.get("text", "")[:200] for r in records[:3]],
-    }
+def _shown_row(row: Row) -> dict[str, Any]:
+    shown_fields = {"name": row.name, "fate": row.fate, "seconds": row.seconds, "speaker": row.speaker}
+    return {**shown_fields, "text": row.text[:200], "note": without_secrets(row.note), "guess": row.guess}
+
+
+class _Given(NamedTuple):
+    """Request of a page with the files of a batch."""
+
+    folder: Path
+    upload: tuple[DataSet, list[Upload], tuple[()], str, str | None, str | None]
+    """Data set, files, no files that must be transcripts, pasted lines, language and speaker."""
+    confirmed: bool
+
+
+def _given(request: Request, projects: Projects) -> _Given:
+    dataset, asked = dataset_of(request, projects), _asked(request)
+    folder, pasted = _folder(projects, str(asked.get("batch", ""))), _text(asked, "pasted") or ""
+    files = [] if pasted and asked.get("files") == [] else _files(folder, asked.get("files"))
+    upload = (dataset, files, (), pasted, _language(asked), label(_text(asked, "speaker")))
+    return _Given(folder, upload, asked.get("confirmed") is True)
 
 
 def _folder(projects: Projects, batch: str) -> Path:
@@ -227,12 +252,8 @@ def _files(folder: Path, requested: Any) -> list[Upload]:
     return [Upload(folder / str(n), names[n]) for n in numbers]
 
 
-def _is_text(name: str) -> bool:
-    return name.rpartition(".")[2].lower() in TRANSCRIPTS and "." in name
-
-
 def _limit(name: str) -> int:
-    return MOST_TEXT if _is_text(name) else MOST_BYTES
+    return MOST_TEXT if ending(name) in ENDINGS else MOST_BATCH if ending(name) == "zip" else MOST_BYTES
 
 
 def _asked(request: Request) -> dict[str, Any]:
@@ -257,6 +278,7 @@ def _tidy(projects: Projects) -> None:
 
 ROUTES: list[Route] = [
     route("/studio/upload/{batch}/{number:int}", receive, methods=("PUT",)),
+    route("/studio/preview/{dataset}", preview, methods=("POST",)),
     route("/studio/take/{dataset}", take, methods=("POST",)),
     route("/studio/long/{dataset}", long),
     route("/studio/long/{dataset}", split, methods=("POST",)),

@@ -2,14 +2,14 @@
 //
 // The server answers the ids of all rows in their order once, then the rows of one page. So the list stands still while a
 // person works on it, however many recordings there are; it is sorted again when the tab or another choice is opened.
-import { button, changed, Entry, fit, seconds } from "./check_row.mjs";
+import { button, changed, Entry, fit, number, seconds } from "./check_row.mjs";
 import { element, say } from "./parts.mjs";
 
 const PAGE = 50;
-const CHOICES = ["all", "remarks", "unsure", "drafts", "no_text", "train", "held_out", "removed"];
+const CHOICES = ["all", "remarks", "unsure", "drafts", "no_text", "trim", "trimmed", "train", "held_out", "removed"];
 const LISTENING = 1500; // ms between two looks while recordings are still being heard
 const SURE = 6000; // ms in which "delete for good" is to be confirmed
-const number = (value) => value.toLocaleString("en");
+const TOGETHER = 50; // recordings that are trimmed by one request
 
 class StentorCheck extends HTMLElement {
   connectedCallback() {
@@ -57,12 +57,21 @@ class StentorCheck extends HTMLElement {
       clearTimeout(this.typing);
       this.typing = setTimeout(() => this.choose(this.show, this.search.value), 300);
     };
+    this.tools = element("div", "tools");
+    this.trimAll = button("trim-all", "", () => this.trim("trim"));
+    this.wholeAll = button("whole-all", "", () => this.trim("trimmed"));
+    this.trimmed = element("p", "trimmed-note");
+    this.trimmed.setAttribute("role", "status");
+    this.download = element("a", "download");
+    this.download.href = `/studio/download/dataset/${encodeURIComponent(this.name)}`;
+    this.download.download = "";
+    this.tools.append(this.download, this.trimAll, this.wholeAll, this.trimmed);
     this.problem = element("p", "problem");
     this.problem.setAttribute("role", "alert");
     this.list = element("div", "rows");
     this.list.setAttribute("role", "list");
     this.pager = element("div", "pager");
-    this.append(this.figures, this.bar, this.search, this.problem, this.list, this.pager);
+    this.append(this.figures, this.tools, this.bar, this.search, this.problem, this.list, this.pager);
   }
 
   async ask(path, given, keepalive = false) {
@@ -172,12 +181,12 @@ class StentorCheck extends HTMLElement {
   tell(found) {
     this.found = found;
     const facts = [
-      [number(found.total), say(found.total === 1 ? "check_recording" : "check_recordings")],
+      [number(found.total), say("check_recordings", { count: found.total })],
       found.hours < 1
         ? [(found.hours * 60).toFixed(1), say("check_minutes")]
         : [found.hours.toFixed(2), say("check_hours")],
     ];
-    if (found.speakers) facts.push([number(found.speakers), say(found.speakers === 1 ? "check_speaker" : "check_speakers")]);
+    if (found.speakers) facts.push([number(found.speakers), say("check_speakers", { count: found.speakers })]);
     if (found.languages > 1) facts.push([number(found.languages), say("check_languages")]);
     if (found.divided) {
       facts.push([number(found.divided.train), say("check_train_count")]);
@@ -193,19 +202,30 @@ class StentorCheck extends HTMLElement {
     if (found.measured < found.total) {
       const heard = element("span", "listening", say("check_listening", { done: number(found.measured), total: number(found.total) }));
       const bar = element("progress");
+      bar.ariaLabel = heard.textContent;
       bar.max = found.total;
       bar.value = found.measured;
       heard.append(bar);
       this.figures.append(heard);
       this.listening();
-    } else if (!Object.keys(found.kinds).length && found.total) {
+    } else if (!Object.keys(found.kinds).length && found.total && !found.useless) {
       this.figures.append(element("span", "fine", say("check_fine")));
     }
+    if (found.useless) this.figures.prepend(element("p", "useless", found.useless));
+    const there = found.total - found.missing;
+    const left = found.missing ? say("check_download_missing", { count: number(found.missing) }) : "";
+    this.download.hidden = !there;
+    this.download.textContent = `${say("check_download", { count: number(there) })} ${left}`.trim();
+    const { trim, trimmed } = found.counts;
+    this.trimAll.hidden = !trim || found.measured < found.total; // its count is that of all
+    this.trimAll.textContent = say("check_trim_all", { count: number(trim), seconds: found.cut.toFixed(1) });
+    this.wholeAll.hidden = !trimmed;
+    this.wholeAll.textContent = say("check_whole_all", { count: number(trimmed) });
     this.classList.toggle("one-voice", found.speakers < 2);
     this.classList.toggle("one-language", found.languages < 2);
     const counts = { ...found.counts, removed: found.removed };
     const choices = CHOICES.filter((c) => c === "all" || counts[c] || c === this.show);
-    const kinds = Object.entries(found.kinds);
+    const kinds = Object.entries(found.kinds).filter(([kind]) => !CHOICES.includes(kind));
     this.bar.replaceChildren(
       ...choices.map((c) => this.choice(c, say(`check_choice_${c}`), counts[c])),
       ...kinds.map(([kind, count]) => this.choice(kind, say(`finding_${kind}`), count, "kind")),
@@ -241,6 +261,38 @@ class StentorCheck extends HTMLElement {
   async remarks() {
     const query = new URLSearchParams([...this.rows.keys()].map((id) => ["id", id]));
     for (const row of (await this.ask(`/rows?${query}`)).rows) this.rows.get(row.id)?.update(row);
+  }
+
+  // Trim all that can be trimmed, put back all that was, or only `ids`; a part at a time.
+  async trim(which, ids) {
+    const path = which === "trim" ? "/trim" : "/whole";
+    this.keep();
+    const focused = this.tools.contains(document.activeElement);
+    this.trimAll.disabled = this.wholeAll.disabled = true;
+    const done = [];
+    let cut = 0;
+    await this.trying(async () => {
+      ids ??= (await this.ask(`?show=${which}`)).order;
+      for (let first = 0; first < ids.length; first += TOGETHER) {
+        this.trimmed.textContent = say("check_trimming", { done: number(first), total: number(ids.length) });
+        const found = await this.ask(path, { ids: ids.slice(first, first + TOGETHER) });
+        done.push(...(found.restored ?? Object.keys(found.trimmed)));
+        for (const seconds of Object.values(found.trimmed ?? {})) cut += seconds;
+        for (const row of found.rows) this.rows.get(row.id)?.update(row);
+        this.tell(found);
+      }
+    });
+    this.trimAll.disabled = this.wholeAll.disabled = false;
+    const told = { count: number(done.length), seconds: cut.toFixed(1) };
+    const said = say(which === "trim" ? "check_trimmed_all" : "check_whole_done", told);
+    const left = which === "trimmed" && ids && ids.length - done.length;
+    this.trimmed.textContent = done.length ? said : "";
+    if (left && !this.problem.textContent) this.problem.textContent = say("check_whole_left", { count: number(left) });
+    if (which === "trim" && done.length) {
+      this.trimmed.append(" ", button("undo", say("check_undo"), () => this.trim("trimmed", done)));
+    }
+    if (focused) this.tools.querySelector(".undo, button:not([hidden])")?.focus();
+    changed();
   }
 
   row(row) {

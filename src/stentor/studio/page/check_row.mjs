@@ -8,6 +8,8 @@ export function button(kind, text, act) {
   return made;
 }
 
+export const number = (value) => value.toLocaleString("en");
+
 // One recording.
 export class Entry {
   constructor(list, row) {
@@ -17,9 +19,10 @@ export class Entry {
     this.element.setAttribute("role", "listitem");
     this.element.dataset.id = row.id;
     this.element.dataset.number = row.number;
+    this.text = element("textarea", "");
+    this.text.dir = "auto";
     const label = say("check_number", { number: row.number });
     this.player = new Player(`/studio/audio/${encodeURIComponent(list.name)}/${encodeURIComponent(row.id)}`, row.seconds, label);
-    this.text = element("textarea", "");
     this.text.rows = 1;
     this.text.maxLength = 5000;
     this.text.spellcheck = true;
@@ -47,11 +50,12 @@ export class Entry {
     this.side = button("side", "", () => this.moved());
     this.voice = element("span", "voice");
     this.language = element("span", "language");
+    this.trim = button("trim", "", () => this.list.trim(this.row.trimmed ? "trimmed" : "trim", [this.id]));
     const away = button("remove", "✕", () => this.removed());
     away.title = say("check_remove");
     away.setAttribute("aria-label", `${label}: ${say("check_remove")}`);
     const facts = element("div", "facts");
-    facts.append(this.voice, this.language, this.confirm, this.side, away);
+    facts.append(this.voice, this.language, this.confirm, this.trim, this.side, away);
     const words = element("div", "words");
     words.append(this.text, this.said, this.notes);
     this.element.append(element("span", "number", row.number), this.player.element, words, facts);
@@ -63,8 +67,13 @@ export class Entry {
     this.row = row;
     if (!written) this.text.value = row.text;
     this.voice.textContent = row.speaker;
-    this.language.textContent = row.language;
+    this.language.textContent = this.text.lang = row.language;
+    this.player.fits(row.seconds);
     this.confirm.hidden = !row.draft;
+    this.trim.hidden = !row.cut && !row.trimmed;
+    this.trim.textContent = say(row.trimmed ? "check_whole" : "check_trim", { seconds: row.cut.toFixed(1) });
+    this.trim.title = say(row.trimmed ? "check_whole_help" : "check_trim_help", { seconds: row.cut.toFixed(1) });
+    this.trim.setAttribute("aria-label", `${say("check_number", { number: row.number })}: ${this.trim.title}`);
     this.element.classList.toggle("draft", row.draft);
     this.element.classList.toggle("wrong", row.remarks.length > 0);
     this.side.hidden = !row.side;
@@ -107,9 +116,9 @@ export class Entry {
     this.sending = undefined;
     if (!found) return;
     const same = this.text.value === text;
-    this.row = { ...this.row, text: found.row.text };
-    if (same) this.text.value = found.row.text;
-    this.update(found.row);
+    this.row = { ...this.row, text: found.rows[0].text };
+    if (same) this.text.value = found.rows[0].text;
+    this.update(found.rows[0]);
     fit(this.text);
     this.state(same ? say("saved") : "");
   }
@@ -118,7 +127,7 @@ export class Entry {
     if (this.text.value !== this.row.text) return this.save();
     const found = await this.send("/edit", {});
     if (!found) return;
-    this.update(found.row);
+    this.update(found.rows[0]);
     this.state(say("saved"));
   }
 
@@ -127,7 +136,7 @@ export class Entry {
     if (!found) return;
     for (const id of found.moved) {
       const other = this.list.rows.get(id);
-      if (other) other.update({ ...other.row, side: found.row.side });
+      if (other) other.update({ ...other.row, side: found.rows[0].side });
     }
     this.state(found.moved.length > 1 ? say("check_moved_with", { count: found.moved.length - 1 }) : say("check_moved"));
   }
@@ -143,7 +152,7 @@ export class Entry {
       if (!back) return;
       this.element.classList.remove("gone");
       this.element.replaceChildren(...parts);
-      this.update(back.row);
+      this.update(back.rows[0]);
       this.text.focus();
       changed();
     });
@@ -199,6 +208,17 @@ class Player {
     };
     this.element.append(this.play, this.seek, this.time, this.audio);
     this.shown(false);
+  }
+
+  // Another take, or a trimmed one, lasts another time.
+  fits(length) {
+    if (Math.abs(length - this.length) < 0.005) return;
+    this.stop();
+    this.length = length;
+    this.audio.src = `${this.audio.src.split("?")[0]}?seconds=${length}`;
+    this.seek.value = 0;
+    this.time.textContent = seconds(length);
+    this.playable(true);
   }
 
   start() {

@@ -44,24 +44,3 @@ new MutationObserver(() => {
   const look = chosenLook();
   if (look && document.body.classList.contains("dark") !== (look === "dark")) applyLook();
 }).observe(document.documentElement, { subtree: true, attributes: true, attributeFilter: ["class"] });
-
-// The step stands in the address, so that a page that is opened again comes back to it. The tabs are drawn some times
-// while it opens, the last of them when the server has said which steps are possible; whoever clicks one ends the search.
-const wanted = /^#[a-z]+$/.test(location.hash) && location.hash.slice(1);
-let still = 0;
-const seek = wanted && setInterval(() => {
-  const tab = document.getElementById(`step_${wanted}-button`);
-  if (tab?.getAttribute("aria-selected") === "true") still += 1;
-  else {
-    still = 0;
-    tab?.click();
-  }
-  if (still === 8) clearInterval(seek);
-}, 250);
-if (seek) setTimeout(() => clearInterval(seek), 30000); // the step may not be possible any more
-document.addEventListener("click", (event) => {
-  const tab = event.target.closest?.("#steps button[role=tab]");
-  if (!tab?.id.startsWith("step_")) return;
-  if (event.isTrusted) clearInterval(seek);
-  history.replaceState(null, "", `#${tab.id.replace("-button", "").slice(5)}`);
-});

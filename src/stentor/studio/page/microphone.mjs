@@ -3,6 +3,7 @@
 
 const TAIL = 150;  // ms that are recorded after "stop": the microphone runs behind, and fingers are faster than words
 const IDLE = 30_000;  // ms after a take until the microphone is let go, and the browser's red dot with it
+const MADE = 6;  // pieces after which what has come is handed over
 const SILENT = 4_000;  // ms without a single sample until something must be wrong
 // The filters of phone calls are off. They cut quiet ends of words, pump the level and differ from browser to browser:
 // a model would learn them, and later users do not speak through the same ones. And a background that they hide
@@ -78,9 +79,10 @@ export class Microphone {
   /**
    * Begin a take. `onLevel(peak 0..1, seconds)` is called twenty times a second, `onEnd()` once if the take must end by
    * itself: `most(rate)` seconds are over, or the microphone is gone. Resolves when the first samples have come.
-   * `onPiece(Int16Array)`, where there is one, gets the samples, and the take is empty.
+   * `onPiece(Int16Array)`, where there is one, gets the samples, and the take is empty. `onMade([Int16Array], rate)` gets
+   * what has come since the last time, a few times a second.
    */
-  async start({ onLevel, onEnd, onPiece, most }) {
+  async start({ onLevel, onEnd, onPiece, onMade, most }) {
     clearTimeout(this.#idle);
     await this.#open();
     const context = this.#context;
@@ -100,6 +102,7 @@ export class Microphone {
         resolve();
         if (onPiece) onPiece(data.samples);
         else take.pieces.push(data.samples);
+        if (onMade && take.pieces.length % MADE === 0) onMade(take.pieces.slice(-MADE), take.rate);
         take.count += data.samples.length;
         const seconds = take.count / take.rate;
         onLevel(data.peak, seconds);

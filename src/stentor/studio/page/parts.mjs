@@ -1,8 +1,9 @@
 // What the modules of the page have in common. Texts of a person or a file only ever become text, never HTML.
 
-/** A sentence of the page with its values filled in. */
+const form = (text, count) => text.other ? text[String(count) === "1" ? "one" : "other"] : text;
+/** A sentence of the page with its values filled in, in its form for the value `count`. */
 export const say = (key, values = {}) =>
-  (window.stentorTexts[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name]);
+  form(window.stentorTexts[key] ?? key, values.count).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
 export const element = (tag, name, text) => {
   const made = document.createElement(tag);

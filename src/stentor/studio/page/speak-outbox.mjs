@@ -1,7 +1,30 @@
 // What of the recording page is on its way to the server.
+import { wav as wavOf } from "./microphone.mjs";
 import { say } from "./parts.mjs";
+import { all, drop, put } from "./store.mjs";
 
 const TRIES = [2, 4, 8, 15, 30];  // seconds between attempts to reach the server
+const LIVING = 4000;  // ms after which a take that another tab is making has grown
+
+/** A take that is being made, kept piece by piece: what a page that is loaded again continues with. */
+export class Draft {
+  mark = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  #made = 0;
+
+  /** Of a row of a data set; `about`: what the outbox needs to know of the take. */
+  constructor(dataset, key, about) {
+    this.place = ["draft", dataset];
+    this.about = { ...about, key, mark: this.mark };
+  }
+
+  add(pieces, rate) {
+    put(...this.place, `${this.mark}/${String(this.#made++).padStart(6, "0")}`, { ...this.about, pieces, rate });
+  }
+
+  end() {
+    while (this.#made) drop(...this.place, `${this.mark}/${String(--this.#made).padStart(6, "0")}`);
+  }
+}
 
 /** The server was not reached: it can be tried again. */
 export class Lost extends Error {}
@@ -26,8 +49,10 @@ export async function ask(dataset, what, given = {}, body) {
   return data;
 }
 
-// What the server does not have yet, by data set and row: {dataset, key, wav?, seconds?, mark?, text?, take, error}. It
-// belongs to the page and not to one element: choosing another data set in the middle loses nothing.
+// What the server does not have yet, by data set and row: {dataset, key, wav?, seconds?, mark?, text?, take, error, cut?}
+// belongs to the page and not to one element: choosing another data set in the middle loses nothing. The browser keeps
+// it, too: a page that is loaded again sends it, also from a tab that was closed (`mark` keeps the server from saving a
+// take twice), and a take that was being made, as far as it was made.
 class Outbox extends EventTarget {
   entries = new Map();
   #tries = 0;
@@ -37,20 +62,44 @@ class Outbox extends EventTarget {
     super();
     window.addEventListener("online", () => this.again());
     window.addEventListener("beforeunload", (event) => {
-      if (this.entries.size) event.preventDefault();
+      if ([...this.entries.values()].some((entry) => !entry.kept)) event.preventDefault();
     });
+    this.#restore();
+  }
+
+  async #restore() {
+    for (const { dataset, name, value } of await all("take")) {
+      if (!this.of(dataset, name)) this.put(dataset, name, value);
+    }
+    const drafts = await all("draft");
+    if (!drafts.length) return;
+    await new Promise((done) => setTimeout(done, LIVING));
+    const later = await all("draft");
+    for (const mark of new Set(drafts.map(({ value }) => value.mark))) {
+      const [mine, now] = [drafts, later].map((found) => found.filter(({ value }) => value.mark === mark));
+      if (mine.length !== now.length) continue;  // another tab is at it, or has ended it
+      const { dataset, value: { key, rate, said, take } } = now[0];
+      const pieces = now.flatMap(({ value }) => value.pieces);
+      const seconds = pieces.reduce((sum, piece) => sum + piece.length, 0) / rate;
+      await this.put(dataset, key, { wav: wavOf(pieces, rate), seconds, mark, said, take, cut: true });
+      for (const { name } of now) drop("draft", dataset, name);
+    }
   }
 
   of(dataset, key) {
     return this.entries.get(`${dataset}/${key}`);
   }
 
-  /** Send a change of a row; what waits already is joined with it, and a newer take stands for an older one. */
-  put(dataset, key, change) {
+  /** Keep and send a change of a row; what waits already is joined with it, and a newer take replaces an older one. */
+  async put(dataset, key, change) {
     const id = `${dataset}/${key}`;
     if (!this.entries.has(id)) this.entries.set(id, { busy: false, dataset, key });
-    Object.assign(this.entries.get(id), change);
+    const entry = this.entries.get(id);
+    Object.assign(entry, change);
     this.#send(id);
+    const { wav, seconds, mark, text, said, take, cut } = entry;
+    entry.kept = await put("take", dataset, key, { wav, seconds, mark, text, said, take, cut });
+    if (this.entries.get(id) !== entry) drop("take", dataset, key);  // sent meanwhile
   }
 
   again() {
@@ -60,6 +109,7 @@ class Outbox extends EventTarget {
 
   drop(dataset, key) {
     this.entries.delete(`${dataset}/${key}`);
+    drop("take", dataset, key);
   }
 
   async #send(id) {
@@ -83,7 +133,7 @@ class Outbox extends EventTarget {
       if (lost) this.#later();
     }
     entry.busy = false;
-    if (answer && same()) this.entries.delete(id);
+    if (answer && same()) this.drop(entry.dataset, entry.key);
     this.#tell(entry, answer);
     if (same() || lost) return;
     if (answer) {  // it has changed while it was on its way

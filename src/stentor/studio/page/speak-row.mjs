@@ -57,6 +57,11 @@ export class Row {
     return outbox.of(this.dataset, this.data.key);
   }
 
+  /** The text that a take of it is of. */
+  get read() {
+    return this.text.value.replace(/\s+/g, " ").trim() || this.data.phrase;
+  }
+
   write(text) {
     if (this.text.value === text) return;
     this.text.value = text;

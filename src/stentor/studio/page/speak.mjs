@@ -2,7 +2,7 @@
 // what is not there yet waits in the outbox. Nothing that came from elsewhere is ever put in as HTML.
 import { Head } from "./speak-head.mjs";
 import { Microphone, blocked } from "./microphone.mjs";
-import { Lost, ask, outbox } from "./speak-outbox.mjs";
+import { Draft, Lost, ask, outbox } from "./speak-outbox.mjs";
 import { clock, element, fit, say } from "./parts.mjs";
 import { Player } from "./speak-player.mjs";
 import { Row } from "./speak-row.mjs";
@@ -48,7 +48,7 @@ class StentorSpeak extends HTMLElement {
     const resized = new ResizeObserver(() => fit(this.rows.map((row) => row.text)));
     resized.observe(this.list);
     signal.addEventListener("abort", () => { seen.disconnect(); resized.disconnect(); });
-    window.addEventListener("beforeunload", (event) => this.active && event.preventDefault(), { signal });
+    document.addEventListener("stentor-reload", (event) => this.active && event.preventDefault(), { signal });
     this.load();
     if (blocked()) this.head.note(this.#problem(blocked()));
   }
@@ -244,6 +244,7 @@ class StentorSpeak extends HTMLElement {
     }
     if (!row) return;
     if (!answer) return row.draw();
+    row.problem = entry.cut ? say("speak_cut") : null;
     row.update({ ...answer.row, replaced: answer.replaced, edited: answer.replaced === undefined });
     const { remarks = [], id } = row.data;
     if (id && !row.data.edited) {
@@ -336,16 +337,16 @@ class StentorSpeak extends HTMLElement {
         else row.tell(seconds > 2 && loudest < 0.003 ? [["warning", say("speak_nothing")]] : [["", say("speak_now")]]);
       });
     };
+    this.draft = new Draft(row.dataset, row.data.key, { take: row.data.take, said: row.read });
     try {
       await microphone.start({
-        onLevel, onEnd: () => this.active === row && this.press(row),
+        onLevel, onMade: (...made) => this.draft.add(...made), onEnd: () => this.active === row && this.press(row),
         most: (rate) => Math.min(LONGEST, MOST_BYTES / (2 * rate)),
       });
       this.head.note("");
       microphone.inputs().then((found) => this.head.choices(found, microphone.device));
       if (this.#abandon || !this.isConnected) {
-        microphone.cancel();
-        this.#live(row, null);
+        this.#thrown(row);
         return;
       }
       this.#live(row, "recording");
@@ -359,15 +360,13 @@ class StentorSpeak extends HTMLElement {
   }
 
   async #finish() {
-    const row = this.active;
+    const { active: row, draft } = this;
     const { wav, seconds } = await microphone.stop();
     this.#ending = null;
-    const text = row.text.value.replace(/\s+/g, " ").trim();
-    const mark = [...crypto.getRandomValues(new Uint8Array(12))].map((b) => b.toString(16).padStart(2, "0")).join("");
     row.data.replaced = false;
     outbox.put(row.dataset, row.data.key, {
-      wav, seconds, mark, take: row.data.take, said: text || row.data.phrase, text: undefined,
-    });
+      wav, seconds, mark: draft.mark, take: row.data.take, said: row.read, text: undefined, cut: undefined,
+    }).then(() => draft.end());
     this.#live(row, null);
   }
 
@@ -375,9 +374,14 @@ class StentorSpeak extends HTMLElement {
     if (this.active.live === "starting") return this.press(this.active);
     if (this.#ending) return;
     const row = this.active;
-    microphone.cancel();
-    this.#live(row, null);
+    this.#thrown(row);
     row.tell([["", say("speak_cancelled")]]);
+  }
+
+  #thrown(row) {
+    microphone.cancel();
+    this.draft.end();
+    this.#live(row, null);
   }
 
   #live(row, state) {

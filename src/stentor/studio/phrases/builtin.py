@@ -31,7 +31,7 @@ def languages() -> dict[str, str]:
 
 
 def phrases(code: str) -> list[str]:
-    """The phrases of a language in their order, at least 40 sentences of 4 to 14 words.
+    """The phrases of a language in their order: sentences of 4 to 14 words, 100 or more in most languages.
 
     `code` only chooses from the list and never becomes part of a path. Raises `ConfigError` for a language without
     phrases.

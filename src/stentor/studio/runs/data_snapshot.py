@@ -4,15 +4,15 @@ Each manifest of the projects folder that a run file names is copied to `runs/NA
 there (hard links: the same bytes on the disk, which stay when the recording is made again or removed).
 """
 
-import itertools
+import copy
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stentor.publish.files import link_or_copy
-from stentor.studio.files import disk_errors, name_from
+from stentor.studio.files import disk_errors, name_from, read_json, read_records
 from stentor.studio.projects import Projects
 
 FOLDER = "data"
@@ -20,17 +20,16 @@ FOLDER = "data"
 
 def keep(tree: dict[str, Any], staging: Path, folder: Path, projects: Projects) -> dict[str, str]:
     """Copy what `tree` (a run file) names into `staging`, and let it name the copies where they will be: in `folder`.
-    Answers the manifest that each copy is of, by the copy's name.
+    Answers the manifest that each copy is of, by the copy's name; of another run's copy, the manifest of that.
 
     Records without their audio are copied as they are: the run tells what it cannot read. Raises StentorError when the
     disk is full.
     """
     copied: dict[Path, str] = {}
-    sections = [tree, *(stage for stage in tree.get("stages") or [] if isinstance(stage, dict))]
-    named = [section.get(key) for section in sections for key in ("data", "improve")]
-    for source in itertools.chain.from_iterable(map(_sources, named)):
+    for source in _sources(tree):
         manifest = (projects.folder / source["path"]).resolve()
-        if not (_can_change(manifest, projects) and manifest.is_file()):
+        own = any(manifest.is_relative_to(projects.folder / name) for name in ("datasets", "runs"))
+        if not (own and manifest.is_file()):  # files elsewhere are not the studio's to change
             continue
         if manifest not in copied:
             stem, used = name_from(manifest.stem, "set"), set(copied.values())
@@ -39,7 +38,35 @@ def keep(tree: dict[str, Any], staging: Path, folder: Path, projects: Projects) 
             )
             _copy(manifest, staging / FOLDER / copied[manifest])
         source["path"] = str(folder / FOLDER / copied[manifest] / manifest.name)
-    return {name: str(manifest) for manifest, name in copied.items()}
+    return {name: _origin(manifest, projects) for manifest, name in copied.items()}
+
+
+class Changes(NamedTuple):
+    """Changes of the recordings since a run took its copy."""
+
+    added: int
+    corrected: int
+    """Texts that are others."""
+    removed: int
+
+
+def as_now(tree: dict[str, Any], folder: Path, copies: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """A run file whose run has its copies in `folder`, for the manifests that these are of; and those manifests that
+    are still there, by the copy's file."""
+    tree, found = copy.deepcopy(tree), {}
+    for source in _sources(tree):
+        path = Path(source["path"])
+        manifest = copies.get(path.parent.name, "") if path.is_relative_to(folder / FOLDER) else ""
+        if manifest and Path(manifest).is_file():
+            found[str(path)] = source["path"] = manifest
+    return tree, found
+
+
+def changes(copies: dict[str, str]) -> Changes:
+    """Changes between copies and their manifests."""
+    before, now = ({r["id"]: r for path in side for r in read_records(Path(path))} for side in zip(*copies.items()))
+    texts = [before[id].get("text") != now[id].get("text") for id in before.keys() & now.keys()]
+    return Changes(len(now.keys() - before.keys()), sum(texts), len(before.keys() - now.keys()))
 
 
 def renew(copies: dict[str, str], staging: Path, folder: Path) -> None:
@@ -55,6 +82,13 @@ def renew(copies: dict[str, str], staging: Path, folder: Path) -> None:
                 (staging / name).rename(folder / FOLDER / name)
 
 
+def _origin(manifest: Path, projects: Projects) -> str:
+    if not manifest.is_relative_to(projects.runs):
+        return str(manifest)
+    run, _, name = manifest.relative_to(projects.runs).parts[:3]
+    return str(read_json(projects.runs / run / "studio.json").get("copies", {}).get(name, manifest))
+
+
 def _sources(value: Any) -> Iterator[dict[str, Any]]:
     """The sources of type jsonl in a section, however deep."""
     if isinstance(value, dict):
@@ -65,11 +99,6 @@ def _sources(value: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(value, list):
         for inner in value:
             yield from _sources(inner)
-
-
-def _can_change(manifest: Path, projects: Projects) -> bool:
-    """Whether it belongs to a data set or to another run, whose files may change or go."""
-    return any(manifest.is_relative_to(projects.folder / name) for name in ("datasets", "runs"))
 
 
 def _copy(manifest: Path, to: Path) -> None:

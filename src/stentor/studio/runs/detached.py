@@ -21,14 +21,21 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from stentor.data.system import KILLED, NEW_GROUP, POSIX, kill_group, lock
+from stentor.data.system import KILLED, KILLED_ON_WINDOWS, NEW_GROUP, POSIX, kill_group, lock
 from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.files import disk_errors, read_json, stamp, write_bytes
 from stentor.studio.runs.supervisor import ENDING_BYTES, process_start
+from stentor.studio.texts import for_page, say
 
 STENTOR = (sys.executable, "-m", "stentor")
 """`stentor`, as a command."""
+State = Literal["running", "stopping", "stopped", "failed", "finished"]
+STOPPED = 75
+"""Exit code of a command that saved everything because it was asked to stop."""
+_BY_REQUEST = (None, -signal.SIGTERM, 128 + signal.SIGTERM, 128 + signal.SIGINT, KILLED, KILLED_ON_WINDOWS)
+"""Exit codes of a command that ended because it was asked to."""
 _PATIENCE = 1.0
 """Seconds that a start waits for a lock which somebody who only looks may hold for a moment."""
 
@@ -45,8 +52,29 @@ class Ending:
     """Its error paragraph, or the last line that it printed; empty while it runs."""
     started: float
     """Seconds since 1970; 0.0 when it never was."""
-    stopping: bool
-    """Whether somebody asked it to stop since it was started."""
+    stop_requested_at: float | None
+    """When somebody asked it to stop for the last time since it was started, in seconds since 1970."""
+
+    @property
+    def state(self) -> State:
+        if self.alive:
+            return "running" if self.stop_requested_at is None else "stopping"
+        if self.exit == 0:
+            return "finished"
+        stopped = self.exit == STOPPED or (self.stop_requested_at is not None and self.exit in _BY_REQUEST)
+        return "stopped" if stopped else "failed"
+
+    @property
+    def reason(self) -> str:
+        """Cause of its failure, for a person."""
+        if self.exit is None:
+            return say("work_vanished")
+        if self.exit == KILLED:
+            return say("work_out_of_memory")
+        if self.exit < 0:
+            with contextlib.suppress(ValueError):
+                return say("work_signal", signal=signal.Signals(-self.exit).name)
+        return for_page(self.message) or say("work_silent")
 
 
 @contextlib.contextmanager
@@ -125,13 +153,13 @@ def ending(folder: Path) -> Ending:
     """State of a folder's command. Never raises."""
     running = alive(folder)  # before the files are read: what ended since is then told the next time, never half
     state = read_json(folder / "ending.json")
-    code, started = state.get("exit"), state.get("started")
+    code, started, requested = state.get("exit"), state.get("started"), stamp(folder / "stop")
     return Ending(
         running,
         code if isinstance(code, int) and not running else None,
         str(state.get("said") or "") if not running else "",
         float(started) if isinstance(started, (int, float)) else 0.0,
-        (folder / "stop").exists(),
+        requested[0] / 1e9 if requested else None,
     )
 
 
@@ -160,15 +188,9 @@ def process(folder: Path) -> int | None:
     return pid
 
 
-def stop_requested_at(folder: Path) -> float | None:
-    """When the command was asked to stop for the last time, in seconds since 1970; None when it was not."""
-    requested = stamp(folder / "stop")
-    return requested[0] / 1e9 if requested else None
-
-
 def end(folder: Path, kill: bool = False) -> None:
-    """Ask the command to stop (SIGTERM; on Windows through its supervisor), or `kill` it. Nothing happens to one that
-    has ended. Raises StentorError when this user may not."""
+    """Ask the command to save everything and stop (SIGTERM; on Windows through its supervisor), or `kill` it,
+    losing what is not saved. Nothing happens to one that has ended. Raises StentorError when this user may not."""
     if not alive(folder):
         return
     with contextlib.suppress(StentorError):  # a full disk must not keep anything from being stopped

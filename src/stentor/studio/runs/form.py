@@ -3,18 +3,12 @@
 Nothing about a key is written here: labels and help come from the docstrings under the fields, limits and choices
 from their types. `BASIC` only picks the keys that are shown first. The run file is what counts: a widget shows what
 stands there, and changes it there; what is left at its default is not written.
-
-An event of the page carries what the page showed when it happened. A choice and a setting that is changed right after
-it cross on their way: the setting comes with the run file of before the choice, and the answer to the choice knows
-nothing of it. So the server remembers what it sent (`OpenRunFile`).
 """
 
 import functools
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import annotated_types as bounds
 from pydantic import TypeAdapter
@@ -22,17 +16,42 @@ from pydantic import TypeAdapter
 from stentor.config.document import Mistake, Mistakes, Place, parse, parse_value
 from stentor.config.reference import default, sentence
 from stentor.config.schema import Config
-from stentor.config.yaml_writer import dump, inline
-from stentor.errors import ConfigError
+from stentor.config.yaml_writer import dump, edited, inline
+from stentor.engine.callback import Callback
+from stentor.errors import ConfigError, StentorError
 from stentor.section import Section, alternatives, field_docs, summary
 from stentor.section.schema_walk import entries, field_annotation, fields, is_open, sections_in
 from stentor.section.type_names import describe, members
 
-BASIC = ("train.epochs", "optim.lr", "data.max_items", "model.lora.rank")
-"""Keys that most runs change. A family that lacks one simply does not show it."""
-CROSSING = 10.0
-"""Seconds for which a page may still send a text that was replaced."""
+
+class Basic(NamedTuple):
+    """A setting that most runs change."""
+
+    name: str
+    """Its name in texts.yaml and in the page."""
+    key: str
+    """A callback is named by its type: it stands in a list."""
+    off: tuple[str, ...] = ()
+    """The section that is there only while it is on: of a switch, or of a field that is not empty."""
+    on: Any = True
+    """Value that a switch writes."""
+
+
+BASIC = (
+    Basic("epochs", "train.epochs"),
+    Basic("lr", "optim.lr"),
+    Basic("batch", "data.max_items"),
+    Basic("accumulate", "train.accumulate"),
+    Basic("rank", "model.lora.rank"),
+    Basic("alpha", "model.lora.alpha"),
+    Basic("dropout", "model.lora.dropout"),
+    Basic("freeze", "model.freeze"),
+    Basic("patience", "callbacks.early_stop.patience", ("callbacks", "early_stop")),
+    Basic("trackio", "callbacks.tracking.trackio", ("callbacks", "tracking", "trackio"), {"project": "stentor"}),
+)
+"""A family that lacks one does not show it."""
 _LONGEST_LABEL = 48
+_CHOICES = ("task", "model", "data")
 _FREE = ("name", "output", "prepare", "stages")
 """Keys that the studio sets itself, and those that are written as YAML."""
 
@@ -61,7 +80,7 @@ class FormField:
     options: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
-    basic: bool = False
+    basic: Basic | None = None
 
 
 @functools.cache
@@ -91,19 +110,34 @@ def form(task: str, family: str) -> list[FormField]:
         if inside:
             closed.append(entry.path)
         rows.append(_row(entry.key, entry.owner, entry.field))
-    return sorted(rows, key=lambda row: not row.basic)
+    for basic in BASIC:
+        if basic.off:
+            kind = Callback.choices()[basic.off[1]]
+            row = _row(basic.key, kind, kind.model_fields[basic.key.rpartition(".")[2]])
+            rows.append(row if basic.on is True else replace(row, kind="switch"))
+    return sorted(rows, key=lambda row: row.basic is None)
+
+
+def basics(text: str) -> dict[str, FormField]:
+    """The basic rows of a run file, by key: those of LoRA only where it is on. None where it is no run file."""
+    try:
+        rows, tree = form_of(text)
+    except StentorError:
+        return {}
+    lora = at(tree, ("model", "lora")) is not None
+    return {row.key: row for row in rows if row.basic and (lora or not row.key.startswith("model.lora."))}
 
 
 def form_of(text: str) -> tuple[list[FormField], dict[str, Any]]:
-    """The rows for the run file `text`, and the file as plain data. Raises ConfigError where it says no known task and
-    model, or is no YAML."""
+    """The rows for the run file `text`, and the file as `plain` data. Raises ConfigError where it says no known task
+    and model, or is no YAML."""
     tree = plain(text)
     kinds = [_type(tree.get(key), key) for key in ("task", "model")]
     return form(*kinds), tree
 
 
 def plain(text: str) -> dict[str, Any]:
-    """A run file as plain data. Raises `Mistakes` with the line of what is no YAML."""
+    """A run file as plain data, its callbacks by type. Raises `Mistakes` with the line of what is no YAML."""
     if not text.strip():
         return {}
     mistakes: list[Mistake] = []
@@ -112,11 +146,41 @@ def plain(text: str) -> dict[str, Any]:
         raise Mistakes(mistakes)
     if not isinstance(tree, dict):
         raise ConfigError("The run file is a list of keys with values: it needs at least task, model and data.")
+    listed = [{"type": c} if isinstance(c, str) else c for c in tree.get("callbacks") or []]
+    by_type = {c.get("type"): {k: v for k, v in c.items() if k != "type"} for c in listed if isinstance(c, dict)}
+    if len(by_type) == len(listed) and all(isinstance(kind, str) for kind in by_type):
+        tree |= {"callbacks": by_type} if listed else {}
+    return tree
+
+
+def written(tree: Mapping[str, Any], before: str = "") -> str:
+    """The run file of plain data; the comments of the one `before` it stay where only values differ."""
+    tree = {**tree, "callbacks": _listed(tree["callbacks"])} if "callbacks" in tree else dict(tree)
+    if "#" in before:
+        try:
+            return edited(before, tree)
+        except (KeyError, ValueError):  # something was taken out
+            pass
+    return dump(tree)
+
+
+def _listed(callbacks: Any) -> Any:
+    return [{"type": kind, **c} for kind, c in callbacks.items()] if isinstance(callbacks, dict) else callbacks
+
+
+def at(tree: Any, path: Sequence[str]) -> Any:
+    """Value of plain data under a path; None where there is nothing."""
+    for step in path:
+        tree = tree.get(step) if isinstance(tree, dict) else None
     return tree
 
 
 def value_of(row: FormField, tree: Mapping[str, Any]) -> Any:
-    """Plain data of a row in a run file; its default where the file does not say."""
+    """Plain data of a row in a run file; its default where the file does not say, None for what is off."""
+    if row.basic and row.basic.off and at(tree, row.basic.off) is None:
+        return None
+    if row.key == "callbacks":
+        return _listed(tree.get("callbacks", row.default))
     node: Any = tree
     for step in row.key.split("."):
         if isinstance(node, str) and step == "type":
@@ -131,10 +195,15 @@ def shown(row: FormField, tree: Mapping[str, Any]) -> Any:
     """Value of a widget for a row of a run file: a truth value for a switch, text for all others."""
     value = value_of(row, tree)
     if row.kind == "switch":
-        return value is True
+        return value is True or isinstance(value, dict)
     if value is None:
-        return "" if row.default is None else "null"
+        return "" if row.default is None or row.basic else "null"
     return value if isinstance(value, str) else inline(value)
+
+
+def same(row: FormField, value: Any, tree: Mapping[str, Any]) -> bool:
+    """Whether a widget holds what stands in a run file. Raises ConfigError for a value that the row cannot take."""
+    return bool(value == shown(row, tree) or (row.kind != "switch" and read(row, value) == value_of(row, tree)))
 
 
 def changed(text: str, row: FormField, value: Any) -> str:
@@ -143,20 +212,25 @@ def changed(text: str, row: FormField, value: Any) -> str:
     Raises ConfigError for a value that the row cannot take; `Mistakes` where the file itself cannot be read.
     """
     tree = plain(text)
-    new = read(row, value)
-    steps = row.key.split(".")
-    if new == row.default:
-        _take(tree, steps)
+    new, steps, off = read(row, value), row.key.split("."), row.basic.off if row.basic else ()
+    if off and not new:
+        take(tree, off)
+    elif new == row.default and not off:
+        take(tree, steps)
     else:
-        _put(tree, steps, new)
-    return dump(tree)
+        put(tree, steps, new)
+    return written(tree, text)
 
 
 def read(row: FormField, value: Any) -> Any:
     """Plain data of what a widget holds. Raises ConfigError for text that is not YAML or not a number, and for a value
     outside the limits; the schema checks the whole afterwards."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return row.default
+    if row.basic and row.basic.on is not True:
+        return row.basic.on if value else None
+    # Where a number is needed among the basic settings, its default would not be seen.
+    needed = row.basic and row.kind in NUMBERS and not (row.basic.off or row.optional)
+    if not needed and (value is None or (isinstance(value, str) and not value.strip())):
+        return None if row.basic and row.basic.off else row.default
     if row.optional and isinstance(value, str) and value.strip() == "null":
         return None
     if row.kind == "yaml" and isinstance(value, str):
@@ -221,7 +295,7 @@ def _row(key: str, owner: type[Section], field: Any) -> FormField:
         options=options,
         least=max(least, default=None),
         most=min(most, default=None),
-        basic=key in BASIC,
+        basic=next((basic for basic in BASIC if basic.key == key), None),
     )
 
 
@@ -248,71 +322,21 @@ def _plain(field: Any) -> Any:
     return plain_value or None if isinstance(value, Section) else plain_value
 
 
-def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for step in path[:-1]:
         if not isinstance(tree.get(step), dict):
+            if isinstance(tree.get(step), list) and tree[step]:
+                raise ConfigError(f"{step} is a list that cannot be changed here: change it in the run file.")
             tree[step] = {"type": tree[step]} if isinstance(tree.get(step), str) else {}
         tree = tree[step]
     tree[path[-1]] = value
 
 
-def _take(tree: dict[str, Any], path: Sequence[str]) -> None:
-    """Take a key out, and with it a section of settings that holds nothing any more."""
-    around = tree
-    for step in path[:-1]:
-        if not isinstance(around.get(step), dict):
-            return
-        around = around[step]
-    around.pop(path[-1], None)
-    if len(path) == 2 and not around and path[0] not in ("task", "model", "data"):
-        del tree[path[0]]
-
-
-class OpenRunFile:
-    """Values sent to one page, and the person's changes there. It lives in the page's session, in memory: after a
-    restart of the studio, what the page sends counts."""
-
-    def __init__(self) -> None:
-        self.choosing = threading.Lock()
-        """Held while a choice is answered: choices follow one another."""
-        self.selection: Any = ()
-        """The choices that the run file was written for."""
-        self._lock = threading.Lock()
-        self._text = ""
-        self._replaced: dict[str, tuple[float, bool]] = {}
-        """When each earlier text was replaced, and whether a choice has replaced it. An editor may end a text otherwise
-        than the server has."""
-        self._edits: list[tuple[float, str, Any]] = []
-        """(time, key, value) of the settings that were changed."""
-
-    def __deepcopy__(self, memo: Any) -> "OpenRunFile":
-        return OpenRunFile()  # Gradio copies a page's first state for each session
-
-    def edit(self, text: str, key: str, value: Any, change: Callable[[str], str]) -> tuple[str, bool]:
-        """The run file after `change` of a setting, which the page sent with `text`; and whether a choice came between,
-        so that the page shows another value by now. Raises what `change` raises."""
-        with self._lock:
-            when, by_choice = self._replaced.get(text.strip(), (float("-inf"), False))
-            crossed = time.monotonic() - when < CROSSING
-            new = change(self._text if crossed else text)
-            self._send(new, by_choice=False)
-            self._edits = [edit for edit in self._edits if time.monotonic() - edit[0] < CROSSING]
-            self._edits.append((time.monotonic(), key, value))
-            return new, crossed and by_choice
-
-    def choose(self, text: str, began: float, change: Callable[[str, str, Any], str]) -> str:
-        """The run file `text` of a choice that came at `began` (monotonic), with the settings changed since then by
-        `change(text, key, value)`."""
-        with self._lock:
-            for when, key, value in self._edits:
-                if when > began:
-                    text = change(text, key, value)
-            self._send(text, by_choice=True)
-            return text
-
-    def _send(self, text: str, by_choice: bool) -> None:
-        now, before = time.monotonic(), self._text.strip()
-        recent = {old: entry for old, entry in self._replaced.items() if now - entry[0] < CROSSING}
-        recent[before] = now, by_choice
-        recent.pop(text.strip(), None)
-        self._replaced, self._text = recent, text
+def take(tree: dict[str, Any], path: Sequence[str]) -> None:
+    """Take a key out, and with it a section of settings, or a callback, that holds nothing any more."""
+    *above, last = path
+    around = at(tree, above)
+    if isinstance(around, dict):
+        around.pop(last, None)
+        if above and not around and (above[0] == "callbacks" or (len(path) == 2 and above[0] not in _CHOICES)):
+            take(tree, above)

@@ -16,16 +16,14 @@ import contextlib
 import errno
 import secrets
 import shutil
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from stentor.config.yaml_writer import edited
-from stentor.data.system import KILLED, KILLED_ON_WINDOWS
 from stentor.data.yaml_text import read_yaml
 from stentor.engine.run_lock import run_locked
 from stentor.errors import ConfigError, StentorError
@@ -33,6 +31,7 @@ from stentor.studio.files import (
     checked_name,
     disk_errors,
     inside,
+    mapping,
     read_json,
     read_records,
     stamp,
@@ -43,17 +42,18 @@ from stentor.studio.projects import Projects
 from stentor.studio.runs import detached
 from stentor.studio.runs.data_snapshot import keep, renew
 from stentor.studio.runs.detached import Ending
+from stentor.studio.runs.judgement import got_worse
 from stentor.studio.runs.path_policy import check_length, checked
 from stentor.studio.runs.progress import RunProgress, forget_progress, progress_of
+from stentor.studio.runs.supervisor import AFTERWARDS
 from stentor.studio.texts import say
 
 TRAIN = (*detached.STENTOR, "train")
 IMPROVE = (*detached.STENTOR, "improve")
-State = Literal["waiting", "running", "stopping", "stopped", "failed", "finished"]
+State = Literal["waiting", "running", "stopping", "stopped", "failed", "finished", "worse"]
+"""`worse`: finished, with a model that is worse than before (judgement.py)."""
 _BEHIND = 10.0
 """Seconds that the supervisor's copy of the output may be behind the run's own log."""
-STOPPED = 75
-"""Exit code of a run that saved everything because it was asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,11 @@ class RunStatus:
     @property
     def alive(self) -> bool:
         return self.state in ("waiting", "running", "stopping")
+
+    @property
+    def done(self) -> bool:
+        """Whether the training came to its end, well or not."""
+        return self.state in ("finished", "worse")
 
 
 @dataclass(frozen=True)
@@ -121,25 +126,34 @@ class Job:
         return self.config.read_text(encoding="utf-8")
 
     @property
+    def datasets(self) -> set[str] | None:
+        """The data sets that it learned from; None where that is unknown."""
+        home = self.folder.parents[1] / "datasets"
+        copies = self.about.get("copies")
+        manifests = [Path(manifest) for manifest in copies.values()] if isinstance(copies, dict) else []
+        sets = {m.relative_to(home).parts[0] for m in manifests if m.is_relative_to(home)}
+        return None if copies is None else sets
+
+    @property
     def about(self) -> dict[str, Any]:
-        """`created` (seconds since 1970), `retry_of` (a run's name, or not there), `copies` of a run in rounds: the
-        manifests that its data was copied from, by the copy's name."""
+        """`created` (seconds since 1970), `retry_of` (a run's name, or None), `copies` (the manifests that its
+        data was copied from, by the copy's name)."""
         return read_json(self.folder / "studio.json") or {"created": (stamp(self.config) or (0, 0))[0] / 1e9}
 
 
 def has_rounds(yaml: str) -> bool:
     """Whether a run file is for `stentor improve`; one that cannot be read is not."""
-    from yaml import YAMLError
-
-    try:
-        tree = read_yaml(yaml)
-    except YAMLError:
-        return False
-    return isinstance(tree, dict) and bool(tree.get("improve"))
+    return bool((mapping(yaml) or {}).get("improve"))
 
 
-def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str | None = None) -> Job:
-    """Start a run with this config, under `name` or the config's own.
+def start(
+    projects: Projects,
+    yaml: str,
+    name: str | None = None,
+    retry_of: str | None = None,
+    then: Mapping[str, Any] | None = None,
+) -> Job:
+    """Start a run with this config, under `name` or the config's own; `then` is what follows (afterwards.py).
 
     The config's `name` and `output` are set to the run's folder. Raises ConfigError when it is wrong (with the lines),
     when the name is invalid, and when there is a run of this name: of two starts at once exactly one is made. Raises
@@ -152,9 +166,11 @@ def start(projects: Projects, yaml: str, name: str | None = None, retry_of: str 
     with _staging(projects) as staging:
         copies = keep(tree, staging, folder, projects)
         write_bytes(staging / "run.yaml", edited(yaml, tree).encode())
-        more = {"retry_of": retry_of} if retry_of else {}
-        more |= {"copies": copies} if tree.get("improve") else {}
-        write_json(staging / "studio.json", {"created": time.time(), **more})
+        write_json(staging / "studio.json", {"created": time.time(), "retry_of": retry_of, "copies": copies})
+        if then:
+            with disk_errors(staging):
+                (staging / AFTERWARDS).mkdir()
+            write_json(staging / AFTERWARDS / "orders.json", then)
         # Locked before it has its name, so that no one else can start it; and a folder that holds anything is never
         # replaced by a rename, so of several starts one wins.
         with _exclusive(staging, name) as lock:
@@ -204,17 +220,6 @@ def suggest_labels(projects: Projects, job: Job) -> int:
     return sum(projects.dataset(name).suggest(labels) for name in projects.datasets())
 
 
-def stop(job: Job) -> None:
-    """Ask a run to save everything and stop (SIGTERM); `state` is `stopping` until it has. Nothing happens to a run
-    that has ended. Raises StentorError when this user may not."""
-    detached.end(job.folder)
-
-
-def kill(job: Job) -> None:
-    """End a run at once (SIGKILL), losing what it did since its last checkpoint; for one that does not stop."""
-    detached.end(job.folder, kill=True)
-
-
 def find(projects: Projects, name: str) -> Job:
     """The run of this name. Raises ConfigError."""
     for job in jobs(projects):
@@ -227,15 +232,23 @@ def jobs(projects: Projects) -> list[Job]:
     """All runs of the folder, the newest first."""
     jobs_on_disk, numbers = [], Counter[str]()
     for folder in (path for root in (projects.runs, *projects.more_runs) for path in sorted(root.glob("*/"))):
-        if not folder.is_symlink() and ((folder / "studio.json").is_file() or _is_run(folder)):
+        trained = all((folder / name).is_file() for name in ("config.yaml", "events.jsonl"))  # by `stentor train`
+        if not folder.is_symlink() and (trained or (folder / "studio.json").is_file()):
             numbers[folder.name] += 1
             jobs_on_disk.append(Job(folder, numbers[folder.name]))
     return sorted(jobs_on_disk, key=lambda job: (job.about.get("created", 0.0), job.name), reverse=True)
 
 
+def of_dataset(listed: Sequence[Job], dataset: str | None) -> list[Job]:
+    """Those runs of a list that learned from a data set, or do not say from what; all without a data set."""
+    return [job for job in listed if dataset is None or job.datasets is None or dataset in job.datasets]
+
+
 def delete(projects: Projects, job: Job) -> None:
     """Remove a run with its checkpoints. Raises ConfigError while it runs."""
     _require_by_studio(job)
+    if detached.alive(job.folder / AFTERWARDS):
+        raise ConfigError(say("after_delete", name=job.name))
     with _exclusive(job.folder, job.name):
         projects.discard(job.folder)
     forget_progress()
@@ -246,7 +259,9 @@ def state(job: Job) -> RunStatus:
     ending = _ending(job)
     now = progress_of(job.folder)
     with now.lock:
-        return _status(ending, now)
+        status = _status(ending, now)
+    worse = got_worse(job.folder) if status.state == "finished" else ""
+    return replace(status, state="worse", sentence=worse) if worse else status
 
 
 def word(job: Job) -> State:
@@ -254,8 +269,9 @@ def word(job: Job) -> State:
     `waiting`."""
     ending = _ending(job)
     if ending.alive:
-        return "stopping" if ending.stopping else "running"
-    return state(job).state if ending.exit is None else _state_of(ending, None)
+        return ending.state
+    now = state(job).state if ending.exit is None else _state_of(ending, None)
+    return "worse" if now == "finished" and got_worse(job.folder) else now
 
 
 def alive(job: Job) -> bool:
@@ -263,16 +279,11 @@ def alive(job: Job) -> bool:
     return _ending(job).alive
 
 
-def _is_run(folder: Path) -> bool:
-    """Whether `stentor train` has written into a folder."""
-    return all((folder / name).is_file() for name in ("config.yaml", "events.jsonl"))
-
-
 def _ending(job: Job) -> Ending:
     """State of a run; for one that the studio did not start, whether its training holds its lock."""
     if job.by_studio:
         return detached.ending(job.folder)
-    return Ending(run_locked(job.folder), None, "", 1.0, False)
+    return Ending(run_locked(job.folder), None, "", 1.0, None)
 
 
 def _require_by_studio(job: Job) -> None:
@@ -294,20 +305,21 @@ def _status(ending: Ending, now: RunProgress) -> RunStatus:
     if state == "finished":
         sentence = say("run_finished") if now.rounds is None else say("run_rounds_finished", round=now.step)
     elif state == "stopped":
-        saved = code == STOPPED or (closed is not None and closed["event"] == "stopped")
+        saved = code == detached.STOPPED or (closed is not None and closed["event"] == "stopped")
         if now.rounds is None:
             sentence = say("run_saved" if saved else "run_stopped", step=now.step)
         else:
             sentence = say("run_saved_in_round" if saved else "run_stopped_in_round", round=now.round or 0)
     else:
         why = str(closed.get("error") or "") if code is None and closed else ""
-        sentence = why or _why(code, ending.message)
+        resumable = code is None or code < 0
+        sentence = why or ending.reason + (f" {say('run_resumable')}" if resumable else "")
     return RunStatus(state, sentence, now.step, now.total, code)
 
 
 def _living(ending: Ending, now: RunProgress) -> tuple[State, str]:
     """State and sentence of a run whose processes live."""
-    if ending.stopping:
+    if ending.stop_requested_at is not None:
         return "stopping", say("run_stopping")
     if now.began < ending.started:  # what the files tell is of an earlier attempt
         return "waiting", say("run_waiting")
@@ -323,24 +335,9 @@ def _living(ending: Ending, now: RunProgress) -> tuple[State, str]:
 
 def _state_of(ending: Ending, closed: dict[str, Any] | None) -> State:
     """End of a run. Without an exit code (its supervisor was killed) the run's own last event decides."""
-    if ending.exit is None:
-        kind = closed["event"] if closed else "failed"
-        return "finished" if kind == "finished" else "stopped" if kind == "stopped" or ending.stopping else "failed"
-    if ending.exit == 0:
-        return "finished"
-    by_request = ending.exit in (-signal.SIGTERM, KILLED, 128 + signal.SIGTERM, KILLED_ON_WINDOWS)
-    return "stopped" if ending.exit == STOPPED or (ending.stopping and by_request) else "failed"
-
-
-def _why(code: int | None, message: str) -> str:
-    if code is None:
-        return say("run_vanished")
-    if code == KILLED:
-        return say("run_out_of_memory")
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return say("run_signal", signal=signal.Signals(-code).name)
-    return message or say("run_silent", code=code)
+    if ending.exit is None and closed and closed["event"] != "failed":
+        return "finished" if closed["event"] == "finished" else "stopped"
+    return ending.state
 
 
 def _placed(yaml: str, name: str | None, runs: Path) -> tuple[dict[str, Any], str]:

@@ -1,26 +1,110 @@
 """This machine: the Hub within reach, weights on its disk, its GPUs, and how full its memory is while a run trains."""
 
 import functools
+import hashlib
 import os
-import shutil
 import socket
-import subprocess
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from stentor.commands.doctor.hardware import gpu_names, memory
+from stentor.data.system import usable_cores
+from stentor.publish import hub
+from stentor.studio.projects import Projects
 from stentor.studio.texts import say
-
-EVERY = 10.0
-"""Seconds from one call of nvidia-smi to the next, for all pages together."""
-_QUERY = ("--query-gpu=index,name,memory.used,memory.total,utilization.gpu", "--format=csv,noheader,nounits")
-
 
 _REACH = 60.0
 """Seconds after which it is looked again whether the Hub can be reached."""
+
+
+@dataclass(frozen=True)
+class HubAccount:
+    """Login of the Hub on this machine."""
+
+    token: bool
+    """Whether there is one."""
+    name: str | None = None
+    """Name of the account; None while the Hub has not answered."""
+    asking: bool = False
+    """Whether the Hub is being asked: look again later."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Equipment that a training has here."""
+
+    cores: float
+    """Cores that it may use."""
+    memory_gb: float | None
+    """Memory that it may use, in units of 1e9 bytes; None where the system does not say."""
+    gpu: bool
+    gpus: tuple[str, ...]
+    """Names of the NVIDIA GPUs; empty until nvidia-smi has answered, and for a GPU of another make."""
+    account: HubAccount | None
+    """None for a person who may not publish here: it is the account of the studio's owner."""
+    asking: bool
+    """Whether something was not answered yet: look again later."""
+
+
+def this_machine(projects: Projects, wait: float = 0.0) -> Machine:
+    """Machine, GPUs and Hub account, as far as they are known after `wait` seconds."""
+    smi = _gpu_names() if has_gpu() else None
+    who = account(wait) if projects.publishes else None
+    names = smi.result() if smi is not None and _answered(smi, wait) else ()
+    asking = (smi is not None and not smi.done()) or (who is not None and who.asking)
+    size = memory()
+    return Machine(usable_cores(), size and size / 1e9, has_gpu(), names, who, asking)
+
+
+@functools.cache
+def _gpu_names() -> Future[tuple[str, ...]]:
+    return _background(gpu_names)
+
+
+def account(wait: float = 5.0) -> HubAccount:
+    """The account of the Hub whose token is here. The Hub is asked in the background, once for each token; when it
+    cannot be reached, again after a minute."""
+    from huggingface_hub import get_token
+
+    token = get_token()
+    if not token:
+        return HubAccount(False)
+    key = hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
+    with _asking:
+        asked, when = _accounts.get(key, (None, 0.0))
+        if asked is None or (asked.done() and asked.result() is None and time.monotonic() - when > _REACH):
+            asked, when = _background(hub.account), time.monotonic()
+            _accounts[key] = asked, when
+    return HubAccount(True, asked.result() if _answered(asked, wait) else None, not asked.done())
+
+
+_accounts: dict[str, tuple[Future[str | None], float]] = {}
+_asking = threading.Lock()
+
+
+def _background(function: Callable[[], Any]) -> Future[Any]:
+    """The answer of a function in a thread that keeps no process alive."""
+    future: Future[Any] = Future()
+
+    def ask() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    return future
+
+
+def _answered(future: Future[Any], wait: float) -> bool:
+    return bool(futures.wait([future], wait).done)
 
 
 def reachable() -> bool:
@@ -68,69 +152,23 @@ class MemoryBar:
     """Amount of what there is; None where that is unknown."""
 
 
-def bars(known: Mapping[str, float], busy: float | None, pid: int | None) -> list[MemoryBar]:
-    """Memory of a run's processes, of the GPUs and of the machine.
-
-    `known` are the run's own metrics (`memory/rss_gb`, `memory/workers_gb`, `memory/cuda_reserved_gb` ... in units of
-    1e9 bytes), `busy` the share of time in which its GPU was busy, `pid` its process, asked until it has logged.
-    """
+def bars(known: Mapping[str, float], busy: float | None) -> list[MemoryBar]:
+    """Memory of a run's processes and its GPU, from its own metrics (`memory/rss_gb`, `memory/cuda_reserved_gb` ... in
+    units of 1e9 bytes), and of the machine. `busy`: the share of time in which its GPU was busy."""
     import psutil
 
     machine = psutil.virtual_memory()
-    run_gb = known.get("memory/rss_gb", 0.0) + known.get("memory/workers_gb", 0.0)
-    if not run_gb and pid is not None:
-        try:
-            run_gb = psutil.Process(pid).memory_info().rss / 1e9
-        except psutil.Error:
-            run_gb = 0.0
-    memory_bars = []
-    if run_gb:
-        memory_bars.append(
-            MemoryBar(say("memory_run"), say("memory_used", used=f"{run_gb:.1f}"), run_gb * 1e9 / machine.total)
-        )
-    gpus = parsed(_smi(time.monotonic() // EVERY))
-    memory_bars += gpus
-    if not gpus and "memory/cuda_reserved_gb" in known:
-        used = known["memory/cuda_reserved_gb"]
-        total = used + known.get("memory/cuda_free_gb", 0.0)
-        percent = None if busy is None else f"{100 * busy:.0f}"
-        memory_bars.append(_bar(say("memory_gpu"), used, total, percent))
-    used = (machine.total - machine.available) / 1e9
-    return [*memory_bars, _bar(say("memory_machine"), used, machine.total / 1e9)]
+    total, used = machine.total / 1e9, (machine.total - machine.available) / 1e9
+    shown = [_bar(say("memory_machine"), used, total)]
+    if (gpu := known.get("memory/cuda_reserved_gb")) is not None:
+        shown.insert(0, _bar(say("memory_gpu"), gpu, gpu + known.get("memory/cuda_free_gb", 0.0), busy))
+    if run := known.get("memory/rss_gb", 0.0) + known.get("memory/workers_gb", 0.0):
+        shown.insert(0, MemoryBar(say("memory_run"), say("memory_used", used=f"{run:.1f}"), run / total))
+    return shown
 
 
-def _bar(name: str, used: float, total: float, busy: str | None = None) -> MemoryBar:
-    """`used` and `total` in units of 1e9 bytes, `busy` in percent."""
+def _bar(name: str, used: float, total: float, busy: float | None = None) -> MemoryBar:
+    """`used` and `total` in units of 1e9 bytes, `busy` as a share."""
     text = say("memory_of", used=f"{used:.1f}", total=f"{total:.0f}")
-    text += say("memory_busy", busy=busy) if busy is not None else ""
+    text += say("memory_busy", busy=f"{100 * busy:.0f}") if busy is not None else ""
     return MemoryBar(name, text, used / total if total else None)
-
-
-def parsed(output: str) -> list[MemoryBar]:
-    """The lines of nvidia-smi (MiB and percent; `[N/A]` for what a GPU does not tell)."""
-    gpu_bars = []
-    for line in output.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 5:
-            continue
-        index, name, used, total, busy = cells
-        try:
-            used_gb, total_gb = float(used) * 2**20 / 1e9, float(total) * 2**20 / 1e9
-        except ValueError:
-            continue
-        gpu_bars.append(_bar(f"GPU {index}, {name}", used_gb, total_gb, busy if busy.isdigit() else None))
-    return gpu_bars
-
-
-@functools.lru_cache(maxsize=1)
-def _smi(moment: float) -> str:
-    """Output of nvidia-smi; empty where there is none."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    try:
-        return subprocess.run(
-            [program, *_QUERY], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=5, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):  # a driver that hangs or does not answer: nothing is shown of it
-        return ""

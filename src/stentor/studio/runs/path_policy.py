@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from stentor.config.document import Mistake, Mistakes, Node, Place, parse
+from stentor.config.document import Mistake, Mistakes, parse
 from stentor.config.load import Loaded, load_text
 from stentor.data.storage import is_remote
 from stentor.errors import ConfigError
@@ -61,11 +61,14 @@ def checked(text: str, projects: Projects) -> Loaded:
     check_length(text)
     loaded = load_text(text)
     if projects.guarded:
-        policy = _PathPolicy(projects.folder, projects.models)
-        root = parse(text, "run.yaml", 0, [])
-        mistakes = list(policy.config(loaded.config, (), root))
-        for number, stage in enumerate(loaded.stages):
-            mistakes += policy.config(stage, ("stages", number), root)
+        policy, root = _PathPolicy(projects.folder, projects.models), parse(text, "run.yaml", 0, [])
+        parts: list[tuple[tuple[Key, ...], Section]] = [((), loaded.config)]
+        parts += [(("stages", number), stage) for number, stage in enumerate(loaded.stages)]
+        mistakes = [
+            Mistake(root.at((*before, *path)), f"'{dotted(path)}' {why}", dotted(path))
+            for before, part in parts
+            for path, why in policy.section(part, ())
+        ]
         if mistakes:
             raise Mistakes(mistakes)
     return loaded
@@ -84,11 +87,6 @@ class _PathPolicy:
     def __init__(self, folder: Path, models: Sequence[Path]):
         self.folder = folder.resolve()
         self.models = [m.expanduser().resolve() for m in models]
-
-    def config(self, config: Section, before: tuple[Key, ...], root: Node) -> Iterator[Mistake]:
-        for path, why in self.section(config, ()):
-            place: Place = root.at((*before, *path))
-            yield Mistake(place, f"'{dotted(path)}' {why}", dotted(path))
 
     def section(self, section: Section, path: tuple[Key, ...], strict: bool = False) -> Iterator[tuple[Any, str]]:
         """(path, why) of what is refused. `strict`: paths must lie in the folders of the owner."""

@@ -68,16 +68,14 @@ def table(plan: dict[str, Any]) -> list[tuple[str, str]]:
     data, memory, seconds = plan["data"], plan["memory"], plan["time"]["seconds"]
     rows = []
     if "records" in data:
-        rows.append(
-            (say("plan_data"), say("plan_data_is", records=data["records"], time=duration(data["hours"] * 3600)))
-        )
+        rows.append((say("plan_data"), say("plan_data_is", count=data["records"], time=duration(data["hours"] * 3600))))
     for name, part in data["held_out"].items():
-        held = say("plan_data_is", records=round(part["records"]), time=duration(part["hours"] * 3600))
+        held = say("plan_data_is", count=round(part["records"]), time=duration(part["hours"] * 3600))
         rows.append((say("plan_held_out", name=name), held))
     total, trained = (sum(row[key] for row in plan["parameters"]) for key in ("total", "trained"))
     rows.append((say("plan_model"), say("plan_model_is", total=short(total), trained=short(trained))))
     if data.get("steps"):
-        rows.append((say("plan_steps"), say("plan_steps_is", steps=data["steps"], epochs=f"{data['epochs'] or 0:.3g}")))
+        rows.append((say("plan_steps"), say("plan_steps_is", steps=data["steps"], count=f"{data['epochs'] or 0:.3g}")))
     estimate = next((row for row in memory["methods"] if row["chosen"]), memory["methods"][0])
     free = gib(memory["free"]) if memory.get("free") is not None else "?"
     device = say("plan_gpu") if memory["device"] == "cuda" else say("plan_cpu")
@@ -106,10 +104,10 @@ def warnings(plan: dict[str, Any]) -> list[str]:
 def duration(seconds: float) -> str:
     """A length of time as a person says it."""
     if seconds < 90:
-        return say("time_seconds", value=f"{seconds:.0f}")
+        return say("time_seconds", count=f"{seconds:.0f}")
     if seconds < 90 * 60:
-        return say("time_minutes", value=f"{seconds / 60:.0f}")
-    return say("time_hours", value=f"{seconds / 3600:.1f}")
+        return say("time_minutes", count=f"{seconds / 60:.0f}")
+    return say("time_hours", count=f"{seconds / 3600:.1f}")
 
 
 def short(count: float) -> str:

@@ -10,11 +10,8 @@ broken connection left it. The token is the environment's or the Hub's login; it
 """
 
 import hashlib
-import json
 import re
-import signal
 import tempfile
-import threading
 import time
 import unicodedata
 from dataclasses import asdict, dataclass
@@ -23,23 +20,17 @@ from typing import Any, Literal, get_args
 
 from stentor.errors import ConfigError
 from stentor.publish import hub
-from stentor.studio.files import checked_name, disk_errors, read_json, write_bytes, write_json
+from stentor.publish.hub_errors import AGAIN
+from stentor.studio.dataset_folder import OWN_KEYS
+from stentor.studio.files import checked_name, disk_errors, read_json, record_lines, write_bytes, write_json
 from stentor.studio.projects import Projects
 from stentor.studio.runs import detached, jobs
+from stentor.studio.runs.judgement import got_worse
+from stentor.studio.texts import say
 
 What = Literal["model", "dataset", "demo"]
-LICENCES = (
-    "apache-2.0",
-    "mit",
-    "cc0-1.0",
-    "cc-by-4.0",
-    "cc-by-sa-4.0",
-    "cc-by-nc-4.0",
-    "cc-by-nc-sa-4.0",
-    "openrail",
-    "gpl-3.0",
-    "other",
-)
+_CREATIVE_COMMONS = ("cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0")
+LICENCES = ("apache-2.0", "mit", *_CREATIVE_COMMONS, "openrail", "gpl-3.0", "other")
 """The licences that are offered; others of the Hub's list can be written."""
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
 MOST_CARD = 500_000
@@ -77,6 +68,8 @@ class PublicationStatus:
     """Where it is, once it is there."""
     lines: str
     """The last lines of the command."""
+    passing: bool = False
+    """Whether it may go better in a moment: the Hub or the network failed."""
 
     @property
     def alive(self) -> bool:
@@ -99,21 +92,33 @@ class Publication:
         return float(read_json(self.folder / "publication.json").get("time", 0.0))
 
 
-def offers(projects: Projects) -> list[tuple[What, str]]:
+def offers(projects: Projects, dataset: str | None = None) -> list[tuple[What, str]]:
     """Publishable things, as (what, of): models and demos of the runs that have an export, data sets that hold
-    recordings, demos of models that were published from here."""
-    runs = [job.name for job in jobs.jobs(projects) if (job.folder / "export").is_dir()]
-    filled = [name for name in projects.datasets() if (projects.dataset(name).manifest).exists()]
+    recordings, demos of models that were published from here. With a data set only what belongs to it."""
+    every = jobs.jobs(projects)
+    own = jobs.of_dataset(every, dataset)
+    runs = [job.name for job in own if (job.folder / "export").is_dir()]
+    filled = [name for name in projects.datasets() if projects.dataset(name).manifest.exists()]
+    published = {p.order.to: p.order.of for p in _on_hub(projects)}
+    others = {job.name for job in every} - {job.name for job in own}
     return [
         *(("model", name) for name in runs),
-        *(("dataset", name) for name in filled),
-        *(("demo", name) for name in (*runs, *_on_hub(projects))),
+        *(("dataset", name) for name in filled if dataset in (None, name)),
+        *(("demo", name) for name in runs),
+        *(("demo", to) for to, of in published.items() if of not in others),
     ]
 
 
-def _on_hub(projects: Projects) -> list[str]:
+def warning(projects: Projects, key: str) -> str:
+    """Reason against publishing `what:of`; empty for most."""
+    what, of = split_choice(key)
+    job = next((job for job in jobs.jobs(projects) if job.name == of), None) if what != "dataset" else None
+    return got_worse(job.folder) if job else ""
+
+
+def _on_hub(projects: Projects) -> list[Publication]:
     """Models that were published from here. Demos are made of no others: the token reads what this person may not."""
-    return [p.order.to for p in publications(projects) if p.order.what == "model" and state(p).state == "published"]
+    return [p for p in publications(projects) if p.order.what == "model" and state(p).state == "published"]
 
 
 def has_adapters(projects: Projects, run: str) -> bool:
@@ -136,30 +141,9 @@ def suggested(key: str, user: str | None) -> str:
     return f"{user}/{name}{'-demo' if what == 'demo' else ''}" if user and name else ""
 
 
-def account() -> tuple[bool, str | None]:
-    """Whether a token is there, and whose on the Hub. The Hub is asked once for each token; when it cannot be reached
-    the name is None, and it is asked again after a minute."""
-    from huggingface_hub import get_token
-
-    token = get_token()
-    if not token:
-        return False, None
-    key = hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
-    with _asking:
-        name, when = _accounts.get(key, (None, 0.0))
-        if (name is None and time.monotonic() - when > 60) or not when:
-            name = hub.account()
-            _accounts[key] = name, time.monotonic()
-    return True, name
-
-
-_accounts: dict[str, tuple[str | None, float]] = {}
-_asking = threading.Lock()
-
-
-def checked(projects: Projects, order: PublishOrder) -> PublishOrder:
-    """The order as it is. Raises ConfigError for anything that is not what it should be: nothing of the page reaches a
-    path or a command before this."""
+def check_form(order: PublishOrder) -> None:
+    """Raises ConfigError for an order that no run or data set could make right: nothing of the page reaches a path or a
+    command before this."""
     if order.what not in get_args(What):
         raise ConfigError("Choose what is to be published first.")
     hub.Target(order.to, "space" if order.what == "demo" else order.what, order.private)
@@ -167,9 +151,14 @@ def checked(projects: Projects, order: PublishOrder) -> PublishOrder:
         raise ConfigError(
             f"{order.licence[:80]!r} is no licence as the Hub spells it: letters, digits and -, such as cc-by-4.0."
         )
+
+
+def checked(projects: Projects, order: PublishOrder) -> PublishOrder:
+    """The order as it is. Raises ConfigError for anything that is not what it should be."""
+    check_form(order)
     if order.what == "dataset":
         projects.dataset(order.of)
-    elif not (order.what == "demo" and order.of in _on_hub(projects)):
+    elif not (order.what == "demo" and order.of in [p.order.to for p in _on_hub(projects)]):
         job = jobs.find(projects, order.of)
         if not (job.folder / "export").is_dir():
             raise ConfigError(f"The run {order.of} has no finished model yet: publish it when it has.")
@@ -203,30 +192,18 @@ def publish(projects: Projects, order: PublishOrder, card: str | None = None) ->
     Raises ConfigError for a person who may not publish here, for a wrong order, when the repository is being published
     to already (of two at once one starts), and when there is no token; StentorError when the disk is full.
     """
-    _may(projects)
+    require_permission(projects)
     checked(projects, order)
     if card is not None and len(card) > MOST_CARD:
         raise ConfigError(f"A card of {len(card)} characters is too long: at most {MOST_CARD}.")
     hub.token_or_refuse()
-    name = f"{order.what}-{hashlib.blake2b(order.to.lower().encode(), digest_size=8).hexdigest()}"
-    publication = Publication(projects.folder / "published" / name)
-    with disk_errors(publication.folder):
-        publication.folder.mkdir(parents=True, exist_ok=True)
-    return _start(projects, publication, order, card)
+    return begin(projects, order, card)
 
 
 def again(projects: Projects, publication: Publication) -> None:
     """The same once more, with the card as it was: what the Hub has is not sent again. Raises as `publish`."""
-    _may(projects)
-    hub.token_or_refuse()
     path = publication.folder / "card.md"
-    card = path.read_text("utf-8") if path.exists() else None
-    _start(projects, publication, checked(projects, publication.order), card)
-
-
-def stop(publication: Publication) -> None:
-    """End the command; publishing again resumes from there."""
-    detached.end(publication.folder)
+    publish(projects, publication.order, path.read_text("utf-8") if path.exists() else None)
 
 
 def publications(projects: Projects) -> list[Publication]:
@@ -248,18 +225,15 @@ def state(publication: Publication) -> PublicationStatus:
     end = detached.ending(publication.folder)
     text = detached.tail(publication.folder / "output.txt")
     lines = "\n".join(text.splitlines()[-MOST_LINES:])
-    if end.alive:
-        return PublicationStatus("stopping" if end.stopping else "running", "", None, lines)
-    if end.exit == 0:
+    if end.state == "finished":
         link = next((s for s in reversed(text.splitlines()) if s.startswith(PUBLISHED)), "").removeprefix(PUBLISHED)
         return PublicationStatus("published", "", link or None, lines)
-    if end.stopping or end.exit == -signal.SIGTERM:
-        return PublicationStatus("stopped", "", None, lines)
-    # Its error is the sentence; there is no need to show it twice.
-    before, error, _ = lines.rpartition("stentor: ")
-    return PublicationStatus(
-        "failed", end.message if end.exit is not None else "", None, before.rstrip() if error else lines
-    )
+    if end.state == "failed":
+        # Its error is the sentence; there is no need to show it twice.
+        before, error, _ = lines.rpartition("stentor: ")
+        reason = end.reason.replace(AGAIN, say("publish_stopped_help"))
+        return PublicationStatus("failed", reason, None, before.rstrip() if error else lines, end.exit == 1)
+    return PublicationStatus(end.state, "", None, lines)
 
 
 def card_to_send(order: PublishOrder, text: str, shown_card: tuple[PublishOrder, str] | None) -> str | None:
@@ -276,24 +250,25 @@ def card_to_send(order: PublishOrder, text: str, shown_card: tuple[PublishOrder,
 def retargeted(card: str, old: PublishOrder, new: PublishOrder) -> str:
     """A card that a person changed, for another repository and licence than it was written for."""
     text = re.sub(rf"(?<![\w/.-]){re.escape(old.to)}(?![\w-])", lambda _: new.to, card) if old.to else card
-    if new.licence != old.licence and new.licence is not None:
-        head, mark, body = text.removeprefix("---\n").partition("\n---\n")
-        if text.startswith("---\n") and mark:
-            line = f"license: {new.licence}"
-            head, replaced = re.subn(r"^license:.*$", lambda _: line, head, flags=re.M)
-            text = "\n".join(["---", head, *([] if replaced else [line]), "---", body])
-    return text
+    head, mark, body = text.partition("\n---\n")
+    if new.licence in (None, old.licence) or not text.startswith("---\n") or not mark:
+        return text
+    return re.sub(r"\nlicense:.*", "", head) + f"\nlicense: {new.licence}" + mark + body
 
 
-def _may(projects: Projects) -> None:
+def require_permission(projects: Projects) -> None:
+    """Raises ConfigError for a person who may not publish here."""
     if not projects.publishes:
-        raise ConfigError(
-            "Publishing is not open to you here: whoever runs this studio can start it with --publish, so that "
-            "everybody publishes with its login of the Hub."
-        )
+        raise ConfigError(say("publish_closed"))
 
 
-def _start(projects: Projects, publication: Publication, order: PublishOrder, card: str | None) -> Publication:
+def begin(projects: Projects, order: PublishOrder, card: str | None = None) -> Publication:
+    """`publish`, of an order that was permitted before. What is wrong by now, the command says."""
+    checked(projects, order)
+    name = f"{order.what}-{hashlib.blake2b(order.to.lower().encode(), digest_size=8).hexdigest()}"
+    publication = Publication(projects.folder / "published" / name)
+    with disk_errors(publication.folder):
+        publication.folder.mkdir(parents=True, exist_ok=True)
     folder = publication.folder
     published = str(folder / "manifest.jsonl") if order.what == "dataset" else _model(projects, order)
     command = ["publish", order.what, published, "--to", order.to, "--private" if order.private else "--public"]
@@ -330,16 +305,14 @@ def _manifest(projects: Projects, name: str) -> bytes:
     """
     dataset = projects.dataset(name)
     sides = dataset.sides()
-    lines = []
+    records = []
     for record in dataset.records():
-        fields = {k: v for k, v in record.items() if k not in ("prompt", "draft")}
+        fields = {k: v for k, v in record.items() if k not in OWN_KEYS}
         split = "test" if sides.get(record["id"]) == "held_out" else "train"
-        lines.append(
-            json.dumps({**fields, "audio_path": str(dataset.audio(record)), "split": split}, ensure_ascii=False) + "\n"
-        )
-    if not lines:
+        records.append({**fields, "audio_path": str(dataset.audio(record)), "split": split})
+    if not records:
         raise ConfigError(f"The data set {name} holds no recordings: record or upload some first.")
-    return "".join(lines).encode()
+    return record_lines(records)
 
 
 def _readable(publication: Publication) -> bool:

@@ -18,9 +18,9 @@ from stentor.config.load import load
 from stentor.errors import ConfigError, StentorError
 from stentor.models.base import Family
 from stentor.models.catalogue import FULL, LORA, KnownModel, known_models
-from stentor.publish.card import HUB_ID
+from stentor.sources.hub_choice import HubData
 from stentor.studio.dataset_folder import DataSet
-from stentor.studio.files import name_from, read_json, read_records, same_name
+from stentor.studio.files import checked_name, name_from, read_json, read_records, same_name
 from stentor.studio.projects import Projects
 from stentor.studio.runs.jobs import find, has_rounds, jobs
 from stentor.studio.runs.machine import has_gpu, on_disk, reachable
@@ -57,6 +57,7 @@ class DatasetFacts:
     """Facts about a data set that settings depend on."""
 
     records: int
+    """Recordings to train on, with `hours`."""
     hours: float
     speakers: tuple[int, int]
     """Speakers that are named in the training part and in the held-out one."""
@@ -64,10 +65,15 @@ class DatasetFacts:
     """Whether records have speaker segments."""
     words: bool
     """Whether records say when each word was said."""
+    held_out: int = 0
+    left_out: int = 0
+    """Recordings without a text, which are on neither side."""
 
 
-ON_HUB = DatasetFacts(records=4000, hours=10.0, speakers=(2, 2), segments=True, words=True)
-"""Assumptions about a data set on the Hub that has not been read yet: the plan finds what it has."""
+def on_hub(data: HubData) -> DatasetFacts:
+    """Assumptions about a data set on the Hub that has not been read yet: the plan finds what it has."""
+    hours = float(data.train.get("first_hours", 10.0))
+    return DatasetFacts(records=math.ceil(400 * hours), hours=hours, speakers=(2, 2), segments=True, words=True)
 
 
 # ---------------------------------------------------------------------------------------------- what there is to choose
@@ -121,10 +127,14 @@ def known() -> dict[str, ModelChoice]:
     return choices
 
 
+def away(model: ModelChoice) -> bool:
+    """Whether the weights of a model cannot be had now."""
+    return model.download is not None and not on_disk(model.run["model"]) and not reachable()
+
+
 def title_now(model: ModelChoice) -> str:
-    """A model's title, with a remark where its weights cannot be had now."""
-    away = model.download is not None and not reachable() and not on_disk(model.run["model"])
-    return f"{model.title} {say('model_away')}" if away else model.title
+    """A model's title, with a mark where its weights cannot be had now."""
+    return f"{model.title} {say('model_away')}" if away(model) else model.title
 
 
 def _line(model: KnownModel) -> str:
@@ -138,8 +148,9 @@ def _line(model: KnownModel) -> str:
 
 
 def models(task: str, projects: Projects) -> list[tuple[str, str]]:
-    """(title, choice) of what can be trained for a task: the known models, the person's runs, and any other model."""
-    rows = [(title_now(model), model.name) for model in known().values() if task in model.tasks]
+    """(title, choice) of what can be trained for a task: the known models, those last that cannot be had now, the
+    person's runs, and any other model."""
+    rows = [(title_now(m), m.name) for m in sorted(known().values(), key=away) if task in m.tasks]
     rows += [(say("model_run", name=run.removeprefix(RUN)), run) for run in runs(task, projects)]
     if pretrained_families(task):
         rows.append((say("model_own"), OWN))
@@ -152,7 +163,7 @@ def first(task: str) -> str:
     candidates = [m for m in known().values() if task in m.tasks]
     preferred = [known()[n] for n in (_GPU if has_gpu() else _CPU)]
     order = [m for m in preferred if m in candidates] + candidates
-    ready = [m for m in order if m.download is None or on_disk(m.run["model"]) or reachable()]
+    ready = [m for m in order if not away(m)]
     if not has_gpu():  # what is large is no way to begin without one
         ready = [m for m in ready if m.parameters < 0.3e9] or ready
     return ready[0].name if ready else OWN
@@ -248,19 +259,20 @@ def facts(dataset: DataSet) -> DatasetFacts:
         speakers=(speaker_counts[0], speaker_counts[1]),
         segments=all(r.get("segments") for r in records_of_both),
         words=sum(bool(r.get("words")) for r in train) > 1,
+        held_out=len(parts["held_out"]),
+        left_out=len(dataset.records()) - len(records_of_both),
     )
 
 
-def start(task: str, model: ModelChoice, method: str, dataset: DataSet | str) -> dict[str, Any]:
+def start(task: str, model: ModelChoice, method: str, dataset: DataSet | HubData) -> dict[str, Any]:
     """The run as plain data. Learning rate and epochs are those that `stentor train --plan-only` suggests for the
-    model, the way it is trained and the hours of the data set, where it suggests any. `dataset` may be one on the Hub:
-    `USER/NAME`, or `USER/NAME CONFIG`.
+    model, the way it is trained and the hours of the data set, where it suggests any.
 
     Raises ConfigError for a method that the model does not have and for data that cannot serve the task.
     """
     if method not in model.methods:
         raise ConfigError(say("no_method"))
-    data_facts = ON_HUB if isinstance(dataset, str) else facts(dataset)
+    data_facts = on_hub(dataset) if isinstance(dataset, HubData) else facts(dataset)
     if reason := missing(task, data_facts):
         raise ConfigError(reason)
     tree = run_sections(model, task, method, data_facts.hours)
@@ -278,14 +290,10 @@ def start(task: str, model: ModelChoice, method: str, dataset: DataSet | str) ->
     return {key: tree[key] for key in SECTIONS if key in tree}
 
 
-def _sources(task: str, dataset: DataSet | str, data_facts: DatasetFacts) -> dict[str, Any]:
-    """The sections `train` and `eval` of the data set's own division; of one on the Hub a share is held out."""
-    if isinstance(dataset, str):
-        name, _, config = dataset.partition(" ")
-        if not HUB_ID.fullmatch(name):
-            raise ConfigError(say("no_hub_data", name=name[:80]))
-        source = {"type": "hub", "name": name, **({"config": config.strip()} if config.strip() else {})}
-        return {"train": [{**source, "part": "train"}], "eval": {"held_out": {**source, "part": "validation"}}}
+def _sources(task: str, dataset: DataSet | HubData, data_facts: DatasetFacts) -> dict[str, Any]:
+    """The sections `train` and `eval` of the data set's own division."""
+    if isinstance(dataset, HubData):
+        return {"train": [dataset.train], "eval": {"held_out": dataset.held_out}}
     parts = {name: {"type": "jsonl", "path": str(path)} for name, path in dataset.parts().items()}
     if task == "diarize" and not data_facts.segments:
         # Recordings of single speakers become conversations; each part has its own.
@@ -317,6 +325,12 @@ def free_name(projects: Projects, stem: str) -> str:
     taken = {same_name(path.name) for path in projects.runs.iterdir()}
     names = (stem if i == 1 else f"{stem[:58]}-{i}" for i in range(1, 10_000))
     return next(name for name in names if same_name(name) not in taken)
+
+
+def check_name(projects: Projects, name: str) -> None:
+    """Raises ConfigError for a name that no run can have, or that one has."""
+    if free_name(projects, stem := checked_name(name.strip(), "run's name")) != stem:
+        raise ConfigError(say("run_taken", name=stem))
 
 
 def command(projects: Projects, name: str | None, yaml: str | None) -> str:

@@ -23,12 +23,15 @@ from typing import Any
 import psutil
 
 from stentor.data.system import CHILD, POSIX, ask_to_stop, kill_group
-from stentor.errors import without_secrets
+from stentor.errors import StentorError, without_secrets
+from stentor.studio.files import read_json
 
 ENDING_BYTES = 4096
 """`ending.json` has this size from the start: on a disk that filled up meanwhile its bytes can still be overwritten."""
 MOST_OUTPUT = 64 * 2**20
 """Bytes of output that are kept; the rest is read and dropped, for a command must never wait for its log."""
+AFTERWARDS = "afterwards"
+"""Folder of a run with what follows it when it has finished well."""
 _LINGER = 10.0
 """Seconds that processes which a command left behind, such as loader workers, have to end by themselves."""
 _LAST = 200
@@ -50,17 +53,18 @@ def main(arguments: list[str]) -> int:
 
     process: subprocess.Popen[bytes] | None = None
     signal.signal(signal.SIGTERM, asked)
-    started = {"started": _started(folder)}
+    started = {"started": read_json(folder / "ending.json").get("started", time.time())}
     own = {} if POSIX else {"supervisor": [os.getpid(), process_start(os.getpid())]}
-    if own:
-        write_ending(folder, {**started, **own})
+    write_ending(folder, {**started, **own})
+    # The command installs its own handlers: SIGINT must not stay ignored for it.
+    plain = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            **(_inheriting(lock) if POSIX else CHILD),
+            **({"pass_fds": (lock,), "process_group": 0, "preexec_fn": plain} if POSIX else CHILD),
         )
     except OSError as error:
         why = f"It could not be started ({error.strerror or error})."
@@ -84,14 +88,21 @@ def main(arguments: list[str]) -> int:
         pump.join(_LINGER)
     code = process.wait()
     write_ending(folder, {**started, "exit": code, "time": time.time(), "said": closing_message(last)})
+    if code == 0 and (folder / AFTERWARDS).is_dir():
+        _begin_afterwards(folder)
     # Whatever still holds the other end of the output is not waited for.
     os._exit(0)
 
 
-def _inheriting(lock: int) -> dict[str, Any]:
-    """Options of the command's process, which installs its own handlers: SIGINT must not stay ignored for it."""
-    plain = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    return {"pass_fds": (lock,), "process_group": 0, "preexec_fn": plain}
+def _begin_afterwards(folder: Path) -> None:
+    """Start what follows a run, unless that works already or has been done."""
+    from stentor.studio.runs import detached
+
+    if detached.ending(folder / AFTERWARDS).state == "finished":
+        return
+    with contextlib.suppress(StentorError), detached.exclusive(folder / AFTERWARDS, "") as lock:
+        command = [sys.executable, "-m", "stentor.studio.runs.afterwards", str(folder)]
+        detached.launch(folder / AFTERWARDS, command, lock, folder)
 
 
 def write_ending(folder: Path, ending: dict[str, Any]) -> None:
@@ -122,13 +133,6 @@ def closing_message(lines: list[str]) -> str:
         if text[at].startswith("stentor: "):
             return "\n".join([text[at].removeprefix("stentor: "), *text[at + 1 :]])
     return text[-1] if text else ""
-
-
-def _started(folder: Path) -> float:
-    try:
-        return float(json.loads((folder / "ending.json").read_bytes())["started"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return time.time()
 
 
 def _pump(process: subprocess.Popen[bytes], path: Path, last: list[str]) -> None:

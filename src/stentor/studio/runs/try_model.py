@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from stentor.audio import io
-from stentor.errors import ConfigError, DataError, StentorError, without_secrets
+from stentor.errors import ConfigError, DataError, StentorError
 from stentor.inference import diarize, transcribe  # noqa: F401  (their import is not the model's time)
 from stentor.inference.load import TRAINING_CONFIG, find_export
 from stentor.inference.model import Model
@@ -25,7 +25,8 @@ from stentor.report import drawings
 from stentor.studio.files import read_json
 from stentor.studio.projects import DataSet, Projects, Record
 from stentor.studio.runs import jobs
-from stentor.studio.texts import render, say
+from stentor.studio.runs.judgement import got_worse
+from stentor.studio.texts import for_page, render, say
 from stentor.studio.uploaded_audio import Upload, checked, read
 from stentor.text.normalize import DEFAULT
 
@@ -55,15 +56,15 @@ class RunTrial:
     task: str
     original: str | None
     """Folder or Hub id of the model that it was trained from; None where there is none."""
-    parts: tuple[str, ...]
-    """Pretrained parts that it was put together from, where there is no original."""
     normalizer: str
     """Text normaliser of the word error rate."""
 
 
-def runs(projects: Projects) -> list[str]:
-    """Names of the runs that can be tried, the newest first: those that have ended and left a model."""
-    return [job.name for job in jobs.jobs(projects) if not jobs.alive(job) and _has_export(job)]
+def runs(projects: Projects, dataset: str | None = None) -> list[str]:
+    """Names of the runs that can be tried, the newest first: those that have ended and left a model. With a data set
+    only those of it."""
+    listed = jobs.of_dataset(jobs.jobs(projects), dataset)
+    return [job.name for job in listed if not jobs.alive(job) and _has_export(job)]
 
 
 def _has_export(job: jobs.Job) -> bool:
@@ -82,32 +83,24 @@ def trial(projects: Projects, name: str) -> RunTrial:
     kind = str(task.get("type") or "transcribe")
     if kind not in TASKS:
         raise ConfigError(f"A model of the task {kind} cannot be tried here, only those for {', '.join(TASKS)}.")
-    source, parts = _origin(projects, job.folder, training)
-    return RunTrial(name, export, kind, source, parts, str(task.get("normalizer") or DEFAULT))
+    source = _origin(projects, job.folder, training)
+    return RunTrial(name, export, kind, source, str(task.get("normalizer") or DEFAULT))
 
 
-def _origin(projects: Projects, folder: Path, training: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
-    """The model that a run started from, and the pretrained parts where there is none."""
+def _origin(projects: Projects, folder: Path, training: Mapping[str, Any]) -> str | None:
+    """The model that a run started from, if any."""
     while True:
         section = training.get("model") or {}
         source = section.get("init") or section.get("from")
         if not source:
-            return None, tuple(dict.fromkeys(_parts(section)))
+            return None
         # Runs are started in the projects folder; relative paths are meant from there.
         place = projects.folder / str(source)
         if not place.exists():
-            return str(source), ()
+            return str(source)
         if not place.resolve().is_relative_to(folder.resolve()):
-            return str(place), ()
+            return str(place)
         training = read_json(place / TRAINING_CONFIG)  # an earlier stage of the same run
-
-
-def _parts(section: Mapping[str, Any]) -> Iterator[str]:
-    for value in section.values():
-        if isinstance(value, Mapping):
-            if isinstance(value.get("from"), str):
-                yield value["from"]
-            yield from _parts(value)
 
 
 def model_name(source: str) -> str:
@@ -146,21 +139,16 @@ class ModelCache:
                 self.lock.release()
 
     def _release(self, key: tuple[str, str, float]) -> None:
+        import torch
+
         del self._models[key]
-        free_memory()
-
-
-def free_memory() -> None:
-    """Give the memory of what was released back, the GPU's too."""
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 MODEL_CACHE = ModelCache()
-"""Streams of this process."""
+"""Models of this process."""
 
 
 def device(projects: Projects) -> str:
@@ -292,7 +280,7 @@ def _each(
             with models.lock:
                 ask(models.get(source, where), answer)
         except StentorError as error:  # told in its place: the other's answer is still worth seeing
-            answer.wrong = without_secrets(str(error))
+            answer.wrong = for_page(error)
         yield answer
 
 
@@ -318,11 +306,10 @@ def _say(model: Model, text: str, options: dict[str, Any], answer: ModelAnswer) 
 
 
 def about(tried: RunTrial) -> str:
-    """Model that a run's model is compared with."""
-    if tried.original:
-        return render("compared_with", say("try_compared", original=model_name(tried.original)))
-    parts = ", ".join(map(model_name, tried.parts))
-    return render("compared_with", say("try_parts", parts=parts) if parts else say("try_scratch"))
+    """Model that a run's model is compared with, and a warning of one that got worse."""
+    original = tried.original and say("try_compared", original=model_name(tried.original))
+    warning = render("line", got_worse(tried.export.parent), "wrong")
+    return warning + render("compared_with", original or say("try_alone"))
 
 
 def drawn(tried: RunTrial, clip: TrialClip | None, answers: Sequence[ModelAnswer]) -> str:
@@ -370,7 +357,7 @@ def _drawn(tried: RunTrial, clip: TrialClip | None, answer: ModelAnswer) -> str:
 def _notes(answer: ModelAnswer) -> Iterator[str]:
     if answer.total:
         rate = figure("wer", answer.errors / answer.total)
-        yield say("try_errors", errors=answer.errors, total=answer.total, rate=rate)
+        yield say("try_errors", errors=answer.errors, count=answer.total, rate=rate)
     if (sound := answer.sound) is not None:
         power = float(np.mean(np.square(sound, dtype=np.float64))) if len(sound) else 0.0
         yield say("try_seconds", seconds=len(sound) / answer.rate)

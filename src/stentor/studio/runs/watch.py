@@ -7,22 +7,21 @@ drawn again only so often that drawing takes at most `SHARE` of one core's time,
 import functools
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from stentor.data.yaml_text import read_yaml
-from stentor.metrics.format import MINOR, deciding_first, duration, figure, interval, label
+from stentor.metrics.format import duration
+from stentor.report.changes import Change, change_of
 from stentor.report.curves import Series, charts_of, compared, evaluated
 from stentor.report.examples import UNSURE, ReportExample, example_of
 from stentor.report.pages import macro, source
-from stentor.studio.files import read_json, stamp
 from stentor.studio.projects import Projects
-from stentor.studio.runs import detached, jobs
+from stentor.studio.runs import afterwards, detached, jobs, plans
 from stentor.studio.runs.jobs import Job, RunStatus
+from stentor.studio.runs.judgement import main_changes, resolved, results_of
 from stentor.studio.runs.machine import bars
 from stentor.studio.runs.progress import RunProgress, progress_of
 from stentor.studio.texts import in_words, render, say
@@ -41,7 +40,6 @@ FEW = 3
 """Charts that are seen at once: the main metric, the training loss and the learning rate."""
 MOST_SAMPLES = 6
 """Answers of a set that are shown."""
-_MOST_DRAWN = 32
 
 
 @dataclass(frozen=True)
@@ -85,11 +83,11 @@ def possible(job: Job, now: RunStatus) -> frozenset[str]:
     if not now.alive:
         resume = {"resume"} if now.state in ("stopped", "failed") else set()
         labels = {"labels"} if job.in_rounds else set()  # also of a round into which nothing was sure enough to enter
-        another = {"round"} if job.in_rounds and now.state == "finished" else set()
+        another = {"round"} if job.in_rounds and now.done else set()
         return frozenset({"retry", "delete", *resume, *labels, *another})
     if now.state != "stopping":
         return frozenset({"stop"})
-    asked = detached.stop_requested_at(job.folder)
+    asked = detached.ending(job.folder).stop_requested_at
     return frozenset({"kill"} if asked is not None and time.time() - asked > PATIENCE else ())
 
 
@@ -101,30 +99,26 @@ def status(job: Job, now: RunStatus) -> str:
         facts = _facts(job, now, followed)
         scores = list(_scores(results, followed)) if results.get("eval") else []
     share = min(1.0, now.step / now.total) if now.total else None
-    if now.state in ("waiting", "finished"):
+    if now.state == "waiting" or now.done:
         share = None
     report = f"/studio/runs/{quote(job.name)}/report" if (job.folder / "report.html").is_file() else ""
-    return render("status", job.name, now, facts, share, scores, report if not now.alive else "")
+    model = f"/studio/download/run/{quote(job.name)}" if (job.folder / "export").is_dir() else ""
+    return render("status", job.name, now, facts, share, scores, *(("", "") if now.alive else (report, model)))
 
 
 def curves(shown: Sequence[Job]) -> str:
     """The curves of a run, or of several over each other."""
     courses = [progress_of(job.training) for job in shown]
-    key = tuple((c.folder, c.serial) for c in courses)
-    with _DRAWING:
-        version = tuple(c.version for c in courses)
-        last = _DRAWN.get(key)
-        running = any(detached.alive(job.folder) for job in shown)
-        pause = max(EVERY, last.cost / SHARE) if last and running else 0.0
-        if last and (last.version == version or time.monotonic() - last.at < pause):
-            _DRAWN.move_to_end(key)
-            return last.html
-        began = time.thread_time()
-        html = _drawn([job.name for job in shown], courses)
-        _DRAWN[key] = _Drawn(version, html, time.thread_time() - began, time.monotonic())
-        while len(_DRAWN) > _MOST_DRAWN:
-            _DRAWN.popitem(last=False)
-        return html
+    running = any(detached.alive(job.folder) for job in shown)
+    drawn = _drawing(tuple((c.folder, c.serial) for c in courses))
+    with drawn.lock:
+        version, now = tuple(c.version for c in courses), time.monotonic()
+        pause = max(EVERY, drawn.cost / SHARE) if drawn.version and running else 0.0
+        if drawn.version != version and now - drawn.at >= pause:
+            began = time.thread_time()
+            drawn.html = _drawn([job.name for job in shown], courses)
+            drawn.version, drawn.cost, drawn.at = version, time.thread_time() - began, now
+        return drawn.html
 
 
 def samples(job: Job) -> str:
@@ -144,74 +138,39 @@ def memory(job: Job, now: RunStatus) -> str:
     with followed.lock:
         known = {key: v for key in followed.numbers.values if (v := followed.last(key)) is not None}
         busy = followed.last("gpu_utilization")
-    return render("memory", bars(known, busy, detached.process(job.folder)))
+    return render("memory", bars(known, busy))
 
 
-@dataclass(frozen=True)
-class SetScore:
-    """Score of a run by the main metric of an evaluation set, before training (where it was measured) and after, as
-    text."""
-
-    set: str = ""
-    metric: str = ""
-    before: str = ""
-    before_interval: str = ""
-    after: str = ""
-    after_interval: str = ""
-
-    @classmethod
-    def of(cls, name: str, metric: str, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> "SetScore":
-        texts = [
-            text
-            for score in (before, after)
-            for text in ((figure(metric, score["value"]), interval(metric, score)) if score else ("", ""))
-        ]
-        return cls(name, label(metric), *texts)
-
-
-def row(job: Job) -> tuple[str, str, str, str, SetScore]:
+def row(job: Job) -> tuple[str, str, str, str, Change]:
     """A run's line in the table of runs: name, state, steps, time and the score of its first evaluation set."""
     now = jobs.state(job)
     results = _results(job, now)
     followed = progress_of(job.folder)
     with followed.lock:
-        score = next(_scores(results, followed), SetScore())
+        score = next(_scores(results, followed), Change(*[""] * 8, False))
         steps = str(results.get("steps", now.step)) if now.total is None or not now.alive else f"{now.step}/{now.total}"
         seconds = results.get("seconds") or followed.seconds_trained()
     return job.name, now.state, steps, duration(seconds) if seconds else "", score
-
-
-def about(seconds: float) -> str:
-    """A length of time as people say it: `about 4 minutes`."""
-    minutes = seconds / 60
-    if minutes < 0.75:
-        return say("about_less_than_a_minute")
-    if minutes < 1.5:
-        return say("about_a_minute")
-    if minutes < 55:
-        return say("about_minutes", count=round(minutes) if minutes < 10 else 5 * round(minutes / 5))
-    hours = minutes / 60
-    if hours < 1.25:
-        return say("about_an_hour")
-    if hours < 36:
-        return say("about_hours", count=f"{round(2 * hours) / 2:g}" if hours < 10 else round(hours))
-    return say("about_days", count=f"{round(2 * hours / 24) / 2:g}")
 
 
 # What it is made of ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class _Drawn:
-    version: tuple[tuple[int, int], ...]
-    html: str
-    cost: float
-    """Seconds of this thread's CPU time."""
-    at: float
+class _Drawing:
+    """Curves as they were drawn last."""
+
+    version: tuple[tuple[int, int], ...] = ()
+    html: str = ""
+    cost: float = 0.0
+    """Seconds of the thread's CPU time."""
+    at: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_DRAWING = threading.Lock()
-_DRAWN: OrderedDict[tuple[tuple[Path, int], ...], _Drawn] = OrderedDict()
+@functools.lru_cache(maxsize=32)
+def _drawing(courses: tuple[tuple[Path, int], ...]) -> _Drawing:
+    return _Drawing()
 
 
 def _facts(job: Job, now: RunStatus, followed: RunProgress) -> list[tuple[str, str]]:
@@ -221,13 +180,16 @@ def _facts(job: Job, now: RunStatus, followed: RunProgress) -> list[tuple[str, s
         facts.append((say("fact_step"), f"{now.step:,} / {now.total:,}"))
     if now.state == "running" and now.total and now.step < now.total:
         left = followed.seconds_left()
-        facts.append((say("fact_left"), about(left) if left is not None else say("fact_left_unknown")))
+        known = say("about", time=plans.duration(left)) if left is not None else say("fact_left_unknown")
+        facts.append((say("fact_left"), known))
     if now.state in ("running", "stopping"):
         for key, sentence in (("audio_seconds_per_second", "speed_audio"), ("tokens_per_second", "speed_tokens")):
             if (speed := followed.last(key, 5)) is not None:
                 count = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
                 facts.append((say("fact_speed"), say(sentence, count=count)))
                 break
+    if after := afterwards.sentence(job.folder, now):
+        facts.append((say("fact_after"), after))
     if retry_of := job.about.get("retry_of"):
         facts.append((say("fact_retry"), str(retry_of)))
     if not now.alive and (seconds := followed.seconds_trained()):
@@ -235,22 +197,19 @@ def _facts(job: Job, now: RunStatus, followed: RunProgress) -> list[tuple[str, s
     return facts
 
 
-def _scores(results: Mapping[str, Any], followed: RunProgress) -> Iterator[SetScore]:
+def _scores(results: Mapping[str, Any], followed: RunProgress) -> Iterator[Change]:
     """The main metric of each evaluation set; from the run's curves while it has no results."""
-    for name, scores in (results.get("eval") or {}).items():
-        if (metric := next((m for m in deciding_first(scores) if m not in MINOR), None)) is not None:
-            before = (results.get("before") or {}).get(name, {}).get(metric)
-            yield SetScore.of(name, metric, before, scores[metric])
+    yield from main_changes(results)
     for key, (steps, values) in followed.numbers.values.items() if not results.get("eval") else ():
         name, metric = evaluated(key)
         if metric:
-            before = {"value": values[0]} if steps[0] == 0 and len(steps) > 1 else None
-            yield SetScore.of(name, metric, before, {"value": values[-1]})
+            before = {name: {metric: {"value": values[0]}}} if steps[0] == 0 and len(steps) > 1 else {}
+            yield change_of({"before": before, "eval": {name: {metric: {"value": values[-1]}}}}, name, metric)
 
 
 def _sample_sets(job: Job, followed: RunProgress) -> Iterator[tuple[str, str, list[ReportExample]]]:
     """Name, step in words and newest answers of each set."""
-    normalizer = _normalizer(job.training)
+    normalizer = str((resolved(job.training).get("task") or {}).get("normalizer") or "none")
     for (stage, name), steps in followed.samples.items():
         if stage is not None and followed.stage and stage != str(followed.stage[0]):
             continue
@@ -268,18 +227,6 @@ def _example(job: Job, name: str, row: dict[str, Any], normalizer: str) -> Repor
     elif example.record.get("audio_path"):
         example.sound = f"{base}/sound?set={quote(name, safe='')}&id={quote(example.id, safe='')}"
     return example
-
-
-def _normalizer(folder: Path) -> str:
-    """Text normaliser of the run."""
-    from yaml import YAMLError
-
-    try:
-        text = (folder / "resolved.yaml").read_text(encoding="utf-8")
-        config = read_yaml(text)
-    except (OSError, YAMLError):
-        return "none"
-    return str((config.get("task") or {}).get("normalizer") or "none") if isinstance(config, dict) else "none"
 
 
 def _drawn(names: Sequence[str], courses: Sequence[RunProgress]) -> str:
@@ -303,14 +250,7 @@ def _copied(followed: RunProgress) -> Any:
 
 
 def _results(job: Job, now: RunStatus) -> dict[str, Any]:
-    """The results of a finished run, read again only when they have changed."""
-    path = job.folder / "results.json"
-    return _read(path, changed) if now.state == "finished" and (changed := stamp(path)) else {}
-
-
-@functools.lru_cache(maxsize=64)
-def _read(path: Path, changed: tuple[int, int]) -> dict[str, Any]:
-    return read_json(path)
+    return results_of(job.folder) if now.done else {}
 
 
 def style() -> str:

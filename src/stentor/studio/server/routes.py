@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from stentor.errors import ConfigError, StentorError, without_secrets
 from stentor.studio.projects import DataSet, Projects
-from stentor.studio.texts import say
+from stentor.studio.texts import for_page, say
 from stentor.web.body import TooLarge, read
 
 HEADER = "X-Stentor"
@@ -77,4 +77,4 @@ def json_body(request: Request, most: int, problem: str, empty: bytes = b"") -> 
 
 
 def _problem(sentence: str, status: int) -> Response:
-    return JSONResponse({"error": without_secrets(sentence)}, status, headers={"Cache-Control": "no-store"})
+    return JSONResponse({"error": for_page(sentence)}, status, headers={"Cache-Control": "no-store"})

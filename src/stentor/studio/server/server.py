@@ -244,12 +244,13 @@ async def _refuse(scope: Any, send: Any) -> None:
 
 
 def head(files: dict[str, str]) -> str:
-    """Content of the page's head: the studio's scripts and styles, and the person's texts for them."""
+    """Content of the page's head: the studio's scripts and styles, and the person's texts for them. Scripts are in it,
+    not loaded by it: Gradio puts the head in when it starts, and its first events call them."""
     sentences = json.dumps(texts()).replace("<", "\\u003c")
     parts = [f"<script>window.stentorTexts = {sentences};</script>"]
     for name in sorted(files):
         if name.endswith(".css") and name != "door.css":
             parts.append(f'<link rel="stylesheet" href="/studio/page/{name}">')
         if name.endswith(".js"):
-            parts.append(f'<script src="/studio/page/{name}" defer></script>')
+            parts.append(f"<script>{files[name]}</script>")
     return "\n".join(parts)

@@ -12,6 +12,9 @@ import html
 import gradio as gr
 
 from stentor.studio import train_test_split
+from stentor.studio.dataset import identity
+from stentor.studio.dataset.prompts import language_of, languages
+from stentor.studio.phrases import language_name
 from stentor.studio.projects import DataSet, Projects
 from stentor.studio.steps.shared import Shared, element, few_held_out, labelled, opened
 from stentor.studio.texts import say
@@ -19,7 +22,38 @@ from stentor.studio.texts import say
 _AGAIN = "() => { document.querySelector('stentor-check')?.again?.(); }"
 _SHOWN = """(name, before) =>
   [name, document.querySelector("#recordings stentor-check")?.getAttribute("dataset") ?? ""]"""
+_CHANGED = "() => { document.dispatchEvent(new CustomEvent('stentor-changed')); }"
 _REFRESH = "() => { document.querySelector('stentor-check')?.refresh?.(); }"
+
+
+def build_identity(shared: Shared) -> None:
+    """Name and language of the chosen data set, to be changed."""
+    with gr.Accordion(say("identity"), open=False, visible=False, elem_id="identity") as part:
+        with gr.Row(equal_height=True):
+            name = gr.Textbox(label=say("new_name"), max_length=64, elem_id="identity_name")
+            language = gr.Dropdown(languages(), label=say("language"), elem_id="identity_language")
+        save = gr.Button(say("identity_save"), elem_id="identity_save")
+
+    def shown(projects: Projects, chosen: str | None) -> list[object]:
+        if chosen not in projects.datasets():
+            return [gr.Accordion(visible=False), "", None]
+        return [gr.Accordion(visible=True), chosen, language_of(projects.dataset(chosen))]
+
+    def saved(projects: Projects, chosen: str | None, to: str, code: str | None) -> list[object]:
+        dataset = opened(projects, chosen)
+        said = []
+        if to.strip() != dataset.name:  # first: it is refused more often, and then nothing has changed
+            dataset = identity.rename(projects, dataset.name, to)
+            said.append(say("identity_renamed", name=dataset.name))
+        if code in dict(map(reversed, languages())) and code != language_of(dataset):
+            count = identity.change_language(projects, dataset, str(code))
+            said.append(say("identity_language", language=language_name(code), count=count))
+        gr.Info(html.escape(" ".join(said) or say("identity_same")))
+        return [gr.Dropdown(projects.datasets(), value=dataset.name), dataset.name]
+
+    shared.on([shared.page.load, shared.shown], shown, shared.dataset, [part, name, language])
+    for event in shared.on([save.click, name.submit], saved, [shared.dataset, name, language], [shared.dataset, name]):
+        event.then(None, None, None, js=_CHANGED)
 
 
 def build_speak(shared: Shared, tab: gr.Tab) -> None:
@@ -33,7 +67,7 @@ def build_speak(shared: Shared, tab: gr.Tab) -> None:
             return [first_step, ""]
         return [element(name, "stentor-speak"), element(name, "stentor-phrases", "stentor-upload", "stentor-long")]
 
-    shared.on(shared.dataset.change, view, shared.dataset, [rows, parts])
+    shared.on(shared.shown, view, shared.dataset, [rows, parts])
 
 
 def build_check(shared: Shared, tab: gr.Tab) -> None:
@@ -41,7 +75,7 @@ def build_check(shared: Shared, tab: gr.Tab) -> None:
     gr.Markdown(say("check_intro"))
     listed = gr.HTML("", elem_id="recordings", padding=False)
     with gr.Column(elem_id="division"):
-        gr.Markdown(f"### {say('division')}\n{say('division_help')}")
+        gr.Markdown(f"## {say('division')}\n{say('division_help')}")
         with gr.Row(equal_height=False):
             share = gr.Slider(5, 50, 100 * train_test_split.SHARE, step=5, **labelled("share"), min_width=220)
             by = gr.Radio(
@@ -70,7 +104,7 @@ def build_check(shared: Shared, tab: gr.Tab) -> None:
         dataset.split(float(percent) / 100, str(kind))
         return _divided(dataset)
 
-    events = [shared.page.load, shared.dataset.change, tab.select]
+    events = [shared.page.load, shared.shown, tab.select]
     for event in shared.on(events, shown, [shared.dataset, seen], [listed, share, by, divided], js=_SHOWN):
         event.then(None, None, None, js=_AGAIN)
     for event in shared.on(split.click, parted, [shared.dataset, share, by], divided):
@@ -81,5 +115,5 @@ def _divided(dataset: DataSet) -> str:
     sides = list(dataset.sides().values())
     if not sides:
         return say("split_not_yet")
-    done = say("split_done", train=sides.count("train"), held_out=sides.count("held_out"))
+    done = say("split_done", count=sides.count("train"), held_out=sides.count("held_out"))
     return f"{done} {few_held_out(dataset)}".strip()

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from stentor.studio.projects import Projects
-from stentor.studio.runs import jobs, watch
+from stentor.studio.runs import detached, jobs, watch
 from stentor.studio.runs.try_model import MODEL_CACHE
 from stentor.studio.steps.shared import Names, Several, Shared, labelled
 from stentor.studio.texts import say
@@ -20,6 +20,8 @@ Sent = dict[str, Any]
 """Values that a page shows now: nothing is sent twice."""
 PIECES = ("status", "curves", "samples", "memory", "log", "table")
 """Parts of a `RunView` that are sent as they are."""
+_SURE = """(name, ...values) => [
+  name && confirm(window.stentorTexts.delete_sure.replaceAll('{name}', name)) ? name : '', ...values]"""
 BUTTONS = ("stop", "kill", "resume", "labels", "round", "retry", "delete")
 
 
@@ -36,10 +38,7 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     for name, action in _ACTIONS.items():
         shared.on(w.buttons[name].click, partial(_act, action), inputs, outputs, trigger_mode="once")
     shared.on(w.buttons["retry"].click, lambda projects, name: _needed(projects, name).name, w.run, shared.again)
-    shared.on(w.buttons["delete"].click, _ask, w.run, [w.sure, w.question])
-    for event in (w.no.click, w.run.input):
-        event(lambda: gr.Group(visible=False), None, w.sure, api_visibility="private", show_progress="hidden")
-    shared.on(w.yes.click, _delete, inputs, [w.sure, *outputs], trigger_mode="once")
+    shared.on(w.buttons["delete"].click, _delete, inputs, outputs, trigger_mode="once", js=_SURE)
 
 
 def _layout() -> SimpleNamespace:
@@ -59,17 +58,13 @@ def _layout() -> SimpleNamespace:
                             {"delete": "delete_run", "round": "next_round", "labels": "suggest_labels"}.get(name, name)
                         )
                         w.buttons[name] = gr.Button(text, variant=variant, elem_id=name, visible=False, min_width=120)
-                with gr.Group(visible=False, elem_id="sure") as w.sure:
-                    w.question = gr.Markdown(container=True)
-                    with gr.Row():
-                        w.yes = gr.Button(say("delete_yes"), variant="stop", elem_id="delete_yes", min_width=120)
-                        w.no = gr.Button(say("delete_no"), elem_id="delete_no", min_width=120)
                 w.pieces["memory"] = gr.HTML(elem_id="memory", padding=False)
         w.pieces["curves"] = gr.HTML(elem_id="curves", padding=False)
         with gr.Accordion(say("samples_title"), open=True):
             w.pieces["samples"] = gr.HTML(elem_id="samples", padding=False)
         with gr.Accordion(say("log"), open=False):
             w.pieces["log"] = gr.Textbox(
+                label=say("log"),
                 show_label=False,
                 lines=12,
                 max_lines=12,
@@ -147,8 +142,8 @@ def _resume(start: Action, projects: Projects, job: jobs.Job) -> None:
 
 
 _ACTIONS: dict[str, Action] = {
-    "stop": lambda projects, job: jobs.stop(job),
-    "kill": lambda projects, job: jobs.kill(job),
+    "stop": lambda projects, job: detached.end(job.folder),
+    "kill": lambda projects, job: detached.end(job.folder, kill=True),
     "resume": partial(_resume, jobs.resume),
     "round": partial(_resume, jobs.next_round),
     "labels": lambda projects, job: gr.Info(say("labels_suggested", count=jobs.suggest_labels(projects, job))),
@@ -156,12 +151,9 @@ _ACTIONS: dict[str, Action] = {
 """Actions of the buttons on the chosen run, except `retry` and `delete`."""
 
 
-def _ask(projects: Projects, name: str | None) -> list[Any]:
-    """Whether the run is really to be deleted."""
-    return [gr.Group(visible=True), say("delete_sure", name=_needed(projects, name).name)]
-
-
-def _delete(projects: Projects, name: str | None, beside: Sequence[str], before: Sent) -> list[Any]:
-    jobs.delete(projects, _needed(projects, name))
+def _delete(projects: Projects, name: str, beside: Sequence[str], before: Sent) -> list[Any]:
+    if not name:  # the person thought better of it
+        return [gr.skip()] * (7 + len(PIECES) + len(BUTTONS))
+    jobs.delete(projects, jobs.find(projects, name))
     gr.Info(say("deleted_run", name=name))
-    return [gr.Group(visible=False), *_look(projects, None, beside, before)]
+    return _look(projects, None, beside, before)

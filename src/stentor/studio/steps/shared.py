@@ -3,6 +3,8 @@ projects of who asks."""
 
 import html
 import inspect
+import json
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from gradio import component_meta
 from stentor.errors import StentorError, without_secrets
 from stentor.studio import train_test_split
 from stentor.studio.projects import DataSet, Projects
-from stentor.studio.texts import say
+from stentor.studio.texts import for_page, say
 
 # Choices are filled while the page is open. What the page sends is judged where it is used, and not by the choices that
 # this process remembers of the page: after a restart of the studio it remembers none, and an open page continues.
@@ -67,6 +69,12 @@ class Shared:
     again: gr.Textbox
     """Hidden. Name of a run whose settings are wanted in the editor, to be started again."""
 
+    def __post_init__(self) -> None:
+        self._shown = gr.Textbox("", visible="hidden", elem_id="shown")
+        self._kept: list[Any] = []
+        self.shown = self._shown.change
+        """The event after another data set was chosen, or the first."""
+
     def on(
         self, events: Any, function: Callable[..., Any], inputs: Any = None, outputs: Any = None, **options: Any
     ) -> list[Any]:
@@ -89,10 +97,25 @@ class Shared:
         events = events if isinstance(events, (list, tuple)) else [events]
         return [event(called, inputs, outputs, **options) for event in events]
 
+    def keep(self, *fields: Any) -> None:
+        """Have the browser keep what these fields hold, by data set, and fill them in when that is shown again."""
+        self._kept += fields
+        for field in fields:
+            js = f"(value) => stentorKeep.put({json.dumps(field.elem_id)}, value)"
+            field.change(None, field, None, js=js, api_visibility="private")
+
+    def fill(self) -> None:
+        """Listen to the choice of a data set; called when all parts are built. What is kept is there before `shown`."""
+        fields = {f.elem_id: isinstance(f, gr.Dropdown) and not f.choices for f in self._kept}
+        js = f"(name, shown, ...values) => stentorKeep.shown(name, {json.dumps(fields)}, values)"
+        values = [self._shown, *self._kept]
+        self.dataset.change(None, [self.dataset, *values], values, js=js, api_visibility="private")
+
 
 def labelled(key: str, info: str | None = None) -> dict[str, Any]:
-    """Arguments of a component that is known by `key`: its label, the text `info` below it, and its id in the page."""
-    return {"label": say(key), "elem_id": key, **({"info": say(info)} if info else {})}
+    """Arguments of a component that is known by `key`: its label, the text `info` below it (for Gradio Markdown, which
+    it is not), and its id in the page."""
+    return {"label": say(key), "elem_id": key, **({"info": literal(say(info))} if info else {})}
 
 
 def opened(projects: Projects, name: str | None) -> DataSet:
@@ -108,7 +131,14 @@ def few_held_out(dataset: DataSet) -> str:
     words = train_test_split.words(r for r in dataset.records() if sides.get(r["id"]) == "held_out")
     if not sides or words >= train_test_split.LEAST_WORDS:
         return ""
-    return say("split_small", words=words, percent=min(100, round(300 / max(words, 1))))
+    return say("split_small", count=words, percent=min(100, round(300 / max(words, 1))))
+
+
+def literal(text: str) -> str:
+    """Text for the `info` of a component, of which Gradio makes italics and links: nothing of it is lost. A pattern
+    ends at the end of a line, which the page shows as a space. What is in backticks is shown as code."""
+    inner = re.sub(r"(\*|__|(?<!\w)_)(?=\S*\1)", "\\1\u2028", text.replace("](", "]\u2060("))
+    return re.sub(r"([*_]\S*) ", "\\1\r", inner)
 
 
 def plain(text: str) -> str:
@@ -127,7 +157,7 @@ def _with_errors(call: Callable[[], Any]) -> Any:
     except gr.Error:
         raise
     except StentorError as error:
-        raise gr.Error(html.escape(without_secrets(str(error))), print_exception=False) from None
+        raise gr.Error(html.escape(for_page(error)), print_exception=False) from None
     except Exception as error:
         print(without_secrets(traceback.format_exc()), file=sys.stderr)
         raise gr.Error(say("unexpected", kind=type(error).__name__), print_exception=False) from None

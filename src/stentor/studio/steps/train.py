@@ -5,7 +5,6 @@ changed in it; what a person types there counts. So there is one list of setting
 of step.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -13,25 +12,36 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from stentor.config.document import Mistakes
 from stentor.config.yaml_writer import dump
 from stentor.errors import StentorError
+from stentor.sources.hub_choice import HubChoice
 from stentor.studio.projects import Projects
-from stentor.studio.runs import jobs, plans, settings
-from stentor.studio.runs.form import BASIC, FormField, OpenRunFile, changed, form_of, read, sections, shown, value_of
-from stentor.studio.runs.path_policy import checked
+from stentor.studio.runs import data_snapshot, jobs, plans, settings
+from stentor.studio.runs.form import BASIC, plain, sections, written
+from stentor.studio.runs.open_run_file import OpenRunFile, Rewritten
 from stentor.studio.runs.settings import FULL, LORA, OWN
 from stentor.studio.runs.try_model import MODEL_CACHE
+from stentor.studio.steps import publish, runs
+from stentor.studio.steps.hub_field import hub_chosen, hub_field, hub_shown
 from stentor.studio.steps.shared import Choice, Shared, few_held_out, labelled
+from stentor.studio.steps.train_settings import (
+    LAST,
+    answer_of,
+    basic_widget,
+    by_key,
+    group,
+    label_of,
+    line,
+    listen,
+    page_of,
+    settled,
+    standing,
+    take_over,
+    told,
+)
 from stentor.studio.texts import render, say
 
-_IDS = {"train.epochs": "epochs", "optim.lr": "lr", "data.max_items": "batch", "model.lora.rank": "rank"}
-LAST = "always_last"
-"""Event option: of events that come while one is answered, the last is answered as well."""
-_HOLD = "(...values) => { document.querySelector('#basic').inert = true; return values; }"
-"""The basic settings take nothing while a choice is answered, which rewrites them."""
-_RELEASE = "() => { document.querySelector('#basic').inert = false; }"
-_SCROLL = "() => document.querySelector('#yaml')?.scrollIntoView({behavior: 'smooth', block: 'center'})"
+_SCROLL = "() => document.querySelector('%s')?.scrollIntoView({behavior: 'smooth', block: 'start'})"
 
 
 class Selection(NamedTuple):
@@ -44,160 +54,194 @@ class Selection(NamedTuple):
     """Note on a model that is on no list, whose Hub id or folder is `source`; empty otherwise."""
     source: str
     method: str
-    hub: str
-    """The data set on the Hub that takes the place of `dataset`; empty for none."""
+    hub: HubChoice | None
+    """The data set on the Hub that takes the place of `dataset`."""
 
 
 def build(shared: Shared, tab: gr.Tab) -> None:
-    """Choices, settings, run file, plan and start."""
-    widgets = _layout(shared)
-    yaml, remarks, basics = widgets.yaml, widgets.remarks, widgets.basics
-    _listen_to_choices(shared, tab, widgets)
-    shared.on(yaml.change, lambda projects, text: _remarks(projects, text or ""), yaml, remarks, trigger_mode=LAST)
-    shared.on(yaml.blur, lambda projects, text: _settled(projects, text or "")[1:], yaml, basics)
-    for key, widget in zip(BASIC, basics, strict=True):
-        _listen(shared, widget, key, widgets)
-    _listen_to_start(shared, widgets)
+    """The form and the start, the runs, and for experts the run file and the command."""
+    w = _layout(shared, tab)
+    runs.build(shared, tab)
+    _experts(w)
+    shared.keep(w.task, w.model, w.family, w.source, *w.hub.inputs, w.method, w.yaml, w.name)
+    _listen_to_choices(shared, tab, w)
+    for basic, widget in zip(BASIC, w.basics, strict=True):
+        listen(shared, widget, basic.key, w)
+    _listen_to_start(shared, w)
 
 
-def _layout(shared: Shared) -> SimpleNamespace:
-    widgets = SimpleNamespace(open_file=gr.State(OpenRunFile()))
+def _layout(shared: Shared, tab: gr.Tab) -> SimpleNamespace:
+    w = SimpleNamespace(open_file=gr.State(OpenRunFile()))
+    gr.HTML(f'<h2 class="stentor-area" id="train_form">{say("train_form")}</h2>', padding=False)
     gr.Markdown(say("train_intro"))
-    widgets.facts = gr.HTML(elem_id="train_facts")
+    w.facts = gr.HTML(elem_id="train_facts")
     # Lists follow one another: what is chosen is checked by `_choose`, not against a list that has just changed.
     with gr.Row():
-        widgets.task = Choice(settings.tasks(), value="transcribe", **labelled("task"), min_width=280)
-        widgets.model = Choice([], **labelled("model"), scale=2, min_width=280)
-    widgets.about = gr.HTML(elem_id="model_about")
-    with gr.Row(visible=False) as widgets.other:
-        widgets.family = Choice([], **labelled("family"))
-        widgets.source = gr.Textbox(**labelled("own", info="own_help"), max_length=300, scale=2)
-    widgets.hub = gr.Textbox(**labelled("hub_data", info="hub_data_help"), max_length=200)
-    widgets.method = gr.Radio(_methods((FULL, LORA)), value=FULL, **labelled("method"))
+        w.task = Choice(settings.tasks(), value="transcribe", **labelled("task"), min_width=280)
+        w.model = Choice([], **labelled("model"), scale=2, min_width=280)
+    w.about = gr.HTML(elem_id="model_about")
+    with gr.Row(visible=False) as w.other:
+        w.family = Choice([], **labelled("family"))
+        w.source = gr.Textbox(**labelled("own", info="own_help"), max_length=300, scale=2)
+    w.hub = hub_field()
+    w.method = gr.Radio(_methods((FULL, LORA)), value=FULL, **labelled("method"))
     with gr.Row(elem_id="basic"):
-        widgets.basics = [
-            gr.Textbox(**labelled(f"basic_{_IDS[key]}", info=f"basic_{_IDS[key]}_help"), min_width=200) for key in BASIC
-        ]
-    widgets.yaml = gr.Code(**labelled("yaml"), language="yaml", interactive=True, render=False, lines=10, max_lines=24)
-    widgets.remarks = gr.HTML(elem_id="yaml_said", render=False)
+        w.basics = [basic_widget(basic) for basic in BASIC]
+    w.proposals = gr.HTML(elem_id="proposals")
+    w.yaml = gr.Code(**labelled("yaml"), language="yaml", interactive=True, render=False, lines=10, max_lines=24)
+    w.number = gr.Number(0, elem_classes="stentor-channel", elem_id="yaml_number")
+    w.drawn = gr.State(0.0)
+    w.sent, w.changed = (gr.Textbox(elem_classes="stentor-channel") for _ in range(2))
+    """Answers that the page takes over: to a choice, and to a change of one setting."""
+    w.make = gr.Button(say("make_yaml"), elem_id="make", size="sm")
     with gr.Accordion(say("advanced"), open=False, elem_id="advanced"):
         gr.Markdown(say("advanced_help"))
         for section, meaning in sections().items():
-            _group(shared, section, meaning, widgets)
-    widgets.remarks.render()
+            group(shared, section, meaning, w)
+    w.name = gr.Textbox(**labelled("run_name"), max_length=64, render=False, scale=2, min_width=240)
+    w.after = publish.after_training(shared, tab, w.name)
     with gr.Row(equal_height=True):
-        widgets.name = gr.Textbox(**labelled("run_name"), max_length=64, scale=2, min_width=240)
-        widgets.plan = gr.Button(say("plan"), elem_id="plan", min_width=160)
-        widgets.start = gr.Button(say("start"), variant="primary", elem_id="start", min_width=160)
-    widgets.plan_result = gr.HTML(elem_id="plan_result")
-    widgets.yaml.render()
-    widgets.make = gr.Button(say("make_yaml"), elem_id="make", size="sm")
-    widgets.command = gr.Code(**labelled("command"), language="shell", interactive=False, lines=1)
-    widgets.retried = gr.State("")
+        w.name.render()
+        w.plan = gr.Button(say("plan"), elem_id="plan", min_width=160)
+        w.start = gr.Button(say("start"), variant="primary", elem_id="start", min_width=160)
+    w.remarks = gr.HTML(elem_id="yaml_said")
+    w.plan_result = gr.HTML(elem_id="plan_result")
+    w.retried = gr.State("")
     """The run whose settings were taken over, if any."""
-    return widgets
+    return w
 
 
-def _listen_to_choices(shared: Shared, tab: gr.Tab, widgets: SimpleNamespace) -> None:
-    w = widgets
-    inputs = [shared.dataset, w.task, w.model, w.family, w.source, w.hub, w.method, w.yaml, w.open_file]
-    outputs = [w.facts, w.task, w.model, w.about, w.other, w.family, w.method]
-    outputs += [w.remarks, *w.basics, w.yaml, w.name]
+def _experts(w: SimpleNamespace) -> None:
+    gr.HTML(f'<h2 class="stentor-area" id="experts">{say("experts")}</h2>', padding=False)
+    gr.Markdown(say("experts_help"))
+    w.yaml.render()
+    w.command = gr.Code(**labelled("command"), language="shell", interactive=False, lines=1)
+
+
+def _listen_to_choices(shared: Shared, tab: gr.Tab, w: SimpleNamespace) -> None:
+    inputs = [shared.dataset, w.task, w.model, w.family, w.source, *w.hub.inputs, w.method, *page_of(w)]
+    outputs = [w.facts, w.task, w.model, w.about, w.other, w.family, w.method, *w.hub.outputs, *answer_of(w)]
     # One listener for all, so that they follow each other.
-    choices = [tab.select, shared.dataset.change, w.task.input, w.model.input, w.family.input]
-    choices += [w.source.submit, w.source.blur, w.hub.submit, w.hub.blur, shared.started.change]
+    choices = [w.task.input, w.model.input, w.family.input, w.source.submit, w.source.blur, *w.hub.events]
+    opened = [tab.select, shared.shown, shared.started.change]
     with_method = partial(_choose, method_too=True)
     for event, answer in (
         (partial(gr.on, choices), _choose),
+        (partial(gr.on, opened), partial(_choose, opened=True)),
         (w.method.input, with_method),
         (w.make.click, partial(with_method, rewrite=True)),
     ):
-        (chosen,) = shared.on(event, answer, inputs, outputs, trigger_mode=LAST, js=_HOLD)
-        chosen.then(None, js=_RELEASE, api_visibility="private")
+        take_over(shared.on(event, answer, inputs, outputs, trigger_mode=LAST), w.sent, w)
+    take_over(shared.on(w.yaml.blur, settled, page_of(w), answer_of(w)), w.sent, w)
     w.make.click(lambda: "", None, w.retried, api_visibility="private", show_progress="hidden")
 
 
-def _listen_to_start(shared: Shared, widgets: SimpleNamespace) -> None:
-    yaml, name, retried, result = widgets.yaml, widgets.name, widgets.retried, widgets.plan_result
+def _listen_to_start(shared: Shared, w: SimpleNamespace) -> None:
     once: dict[str, Any] = {"trigger_mode": "once"}
-    typed = [name.change, yaml.change]
-    shared.on(typed, settings.command, [name, yaml], widgets.command, trigger_mode=LAST)
-    shared.on(widgets.plan.click, _planned, yaml, result, **once, concurrency_limit=1, concurrency_id="plan")
-    started = [shared.started, name, retried]
-    shared.on(widgets.start.click, _begin, [yaml, name, retried], started, **once, concurrency_limit=None)
-    reused = [yaml, widgets.remarks, *widgets.basics, name, retried, shared.again, result]
-    shared.on(shared.again.change, _reused, shared.again, reused)
-    shared.again.change(None, js=_SCROLL, api_visibility="private")
+    typed = [w.name.change, w.yaml.change]
+    shared.on(typed, settings.command, [w.name, w.yaml], w.command, trigger_mode=LAST)
+    shared.on(typed, standing, [w.open_file, w.yaml, w.name], [w.remarks, w.start], trigger_mode=LAST)
+    shared.on(w.plan.click, _planned, page_of(w), w.plan_result, **once, concurrency_limit=1, concurrency_id="plan")
+    inputs, begun = [w.retried, *page_of(w), *w.after], [shared.started, w.name, w.retried]
+    asks = {"js": publish.confirming("after_sure")}
+    (start,) = shared.on(w.start.click, _begin, inputs, begun, **once, **asks, concurrency_limit=None)
+    start.success(None, js=_SCROLL % "h2.stentor-runs", api_visibility="private")
+    reused = [w.retried, shared.again, w.plan_result, *answer_of(w)]
+    again = shared.on(shared.again.change, _reused, [shared.again, *page_of(w)], reused)
+    take_over(again, w.sent, w)
+    again[0].then(None, js=_SCROLL % "#train_form", api_visibility="private")
 
 
-def _choose(projects: Projects, *values: Any, rewrite: bool = False, method_too: bool = False) -> list[Any]:
-    """All that follows from the choices. The run file is written where one has changed, or `rewrite`; with `method_too`
-    the method of training is taken from the page. Without a model there is no run file."""
-    began, open_file = time.monotonic(), values[-1]
+def _choose(
+    projects: Projects, *values: Any, rewrite: bool = False, method_too: bool = False, opened: bool = False
+) -> list[Any]:
+    """All that follows from the choices. The run file is written where one has changed, or to be the proposal alone
+    (`rewrite`); with `method_too` the method of training is taken from the page. A page that is `opened` keeps the run
+    file that it has. Without a model there is no run file."""
+    dataset, task, choice, family, source, *typed, method, open_file, number, text = values[: -len(BASIC) - 1]
+    *fields, name = values[-len(BASIC) - 1 :]
     with open_file.choosing:
-        return _chosen(projects, *values, began=began, rewrite=rewrite, method_too=method_too)
+        turned = open_file.turn_to(str(dataset), number or 0, text or "", by_key(fields))
+        text = open_file.read(open_file.number if turned else number, text or "", by_key(fields))
+        before, hub, kept = open_file.selection, hub_chosen(*typed), opened and bool(text.strip())
+        data, of_hub = hub_shown(hub)
+        try:
+            facts = settings.facts(projects.dataset(dataset)) if dataset and not hub else None
+        except StentorError as error:
+            return [line(str(error)), *[gr.skip()] * 6, *of_hub, *told(open_file, text, None, ())]
+        tasks = settings.tasks(facts)
+        task = task if task in _keys(tasks) else tasks[0][1]
+        models = settings.models(task, projects)
+        if choice not in _keys(models) or (before and task != before.task):
+            choice = settings.first(task)
+        families = settings.pretrained_families(task)
+        family = family if family in _keys(families) else (families[0][1] if families else None)
+        now = Selection(
+            str(dataset), task, str(choice), str(family) if choice == OWN else "", source or "", method, hub
+        )
+        methods, new = (FULL, LORA), Rewritten(text) if turned and text.strip() else None
+        try:
+            model = settings.chosen(str(choice), task, projects, family, source)
+            methods, about = model.methods, model.help
+            if now[1:5] != before[1:5] if before else not kept:
+                method = model.default
+            elif before and not method_too:
+                method = before.method  # the page may not have shown yet what was proposed
+            now = now._replace(method=method if method in methods else methods[0])
+            if facts is not None and model.scratch and facts.hours < settings.LEAST_HOURS:
+                about = f"{about} {say('scratch_little', time=plans.duration(facts.hours * 3600))}"
+            if not (data if hub else dataset):
+                new = open_file.none(text) if now != before and (hub or (before and before.hub)) else None
+            elif rewrite or now != before or not text.strip():
+                tree = settings.start(task, model, now.method, data or projects.dataset(dataset))
+                new = _rewritten(open_file, tree, text, now, fresh=rewrite, kept=kept)
+        except StentorError as error:
+            about = str(error)
+            new = open_file.none(text) if now != before else None
+        open_file.selection = now
+        proposed = ""
+        if new is not None and new.text and name in (None, "", open_file.name):
+            proposed = open_file.name = settings.run_name(projects, data.name if data else dataset, str(choice), source)
+        return [
+            line(
+                _counts(projects, str(dataset), task, facts),
+                away=any(settings.away(m) for m in settings.known().values() if task in m.tasks),
+            ),
+            gr.Dropdown(tasks, value=task),
+            gr.Dropdown(models, value=choice),
+            line(about),
+            gr.Row(visible=choice == OWN),
+            gr.Dropdown(families, value=family),
+            gr.Radio(_methods(methods), value=now.method, visible=len(methods) > 1),
+            *of_hub,
+            *told(open_file, text, new, (*fields, name), proposed, fresh=rewrite),
+        ]
 
 
-def _chosen(projects: Projects, *values: Any, began: float, rewrite: bool, method_too: bool) -> list[Any]:
-    dataset, task, choice, family, source, hub, method, text, open_file = values
-    hub = (hub or "").strip()
+def _rewritten(
+    open_file: OpenRunFile, tree: dict[str, Any], text: str, now: Selection, fresh: bool, kept: bool
+) -> Rewritten:
+    """The run file of the choices `now`, whose proposal is `tree`. What the person changed in the file `text` stays,
+    but for what the choice was about; nothing of it with `fresh`, all of it in a new session that has `kept` it."""
     before = open_file.selection
-    try:
-        facts = settings.facts(projects.dataset(dataset)) if dataset and not hub else None
-    except StentorError as error:
-        return [_line(str(error)), *[gr.skip()] * (9 + len(BASIC))]
-    tasks = settings.tasks(facts)
-    task = task if task in _keys(tasks) else tasks[0][1]
-    models = settings.models(task, projects)
-    if choice not in _keys(models) or (before and task != before.task):
-        choice = settings.first(task)
-    families = settings.pretrained_families(task)
-    family = family if family in _keys(families) else (families[0][1] if families else None)
-    now = Selection(str(dataset), task, str(choice), str(family) if choice == OWN else "", source or "", method, hub)
-    methods, written = (FULL, LORA), None
-    try:
-        model = settings.chosen(str(choice), task, projects, family, source)
-        methods, line = model.methods, model.help
-        if not before or now[1:5] != before[1:5]:
-            method = model.default
-        elif not method_too:
-            method = before.method  # the page may not have shown yet what was proposed
-        method = method if method in methods else methods[0]
-        now = now._replace(method=method)
-        if facts is not None and model.scratch and facts.hours < settings.LEAST_HOURS:
-            line = f"{line} {say('scratch_little', time=plans.duration(facts.hours * 3600))}"
-        if (dataset or hub) and (rewrite or now != before or not text.strip()):
-            tree = settings.start(task, model, method, hub or projects.dataset(dataset))
-            written = open_file.choose(dump(tree), began, _with_setting)
-    except StentorError as error:
-        line, written = str(error), "" if now != before else None
-    open_file.selection = now
-    records = "" if facts is None else say("train_hours", train=facts.records, time=plans.duration(facts.hours * 3600))
-    if facts is not None and task.startswith("transcribe"):
-        records += " " + few_held_out(projects.dataset(str(dataset)))
-    # What a person has just typed is left alone where no choice has changed.
-    new = [gr.skip()] * (3 + len(BASIC))
-    if written is not None:
-        about = hub.split()[0].rpartition("/")[2] if hub else dataset
-        name = settings.run_name(projects, about, str(choice), source) if written else gr.skip()
-        new = [*_settled(projects, written), written, name]
-    return [
-        _line(records),
-        gr.Dropdown(tasks, value=task),
-        gr.Dropdown(models, value=choice),
-        _line(line),
-        gr.Row(visible=choice == OWN),
-        gr.Dropdown(families, value=family),
-        gr.Radio(_methods(methods), value=method, visible=len(methods) > 1),
-        *new,
-    ]
+    if fresh or not before:
+        open_file.begin(dump(tree) if kept else "")
+    chosen: tuple[str, ...] = ()
+    if before and now[1:5] != before[1:5]:
+        chosen += ("model", "task", "losses", "stages")
+    if before and (now.dataset, now.hub) != (before.dataset, before.hub):
+        chosen += ("data.train", "data.eval", "data.test")
+    return open_file.choose(tree, text, chosen)
 
 
-def _with_setting(text: str, key: str, value: Any) -> str:
-    """A run file with one setting as a person has it; as it is where it has no such setting."""
-    rows, _ = form_of(text)
-    row = next((r for r in rows if r.key == key), None)
-    return text if row is None else changed(text, row, value)
+def _counts(projects: Projects, dataset: str, task: str, facts: settings.DatasetFacts | None) -> str:
+    if facts is None:
+        return ""
+    time = plans.duration(facts.hours * 3600)
+    said = [say("train_hours", count=facts.records, held_out=facts.held_out, time=time)]
+    said += [say("train_left_out", count=facts.left_out)] if facts.left_out else []
+    said += [few_held_out(projects.dataset(dataset))] if task.startswith("transcribe") else []
+    return " ".join(filter(None, said))
 
 
 def _keys(choices: Sequence[tuple[str, str]]) -> set[str]:
@@ -209,124 +253,65 @@ def _methods(methods: Sequence[str]) -> list[tuple[str, str]]:
     return [(say(f"method_{name}"), name) for name in (FULL, LORA) if name in methods]
 
 
-def _planned(projects: Projects, text: str) -> Iterator[str]:
-    yield _line(say("plan_working"), "working")
+def _planned(projects: Projects, *page: Any) -> Iterator[str]:
+    yield line(say("plan_working"), "working")
     MODEL_CACHE.keep_only()  # as at the start: it is the run's memory that is tried
     try:
-        stages = plans.plan(projects, _some(text))
+        stages = plans.plan(projects, _meant(*page))
     except StentorError as error:
-        yield _line(str(error), "wrong")
+        yield line(str(error), "wrong")
         return
-    yield "".join(_plan(stage, number, len(stages)) for number, stage in enumerate(stages, 1))
+    said = []
+    for number, plan in enumerate(stages, 1):
+        task = settings.title("task", plan["task"])
+        title = say("plan_stage", number=number, count=len(stages), task=task) if len(stages) > 1 else ""
+        said.append(render("plan", title, plans.table(plan), plans.warnings(plan)))
+    yield "".join(said)
 
 
-def _begin(projects: Projects, text: str, name: str, retry_of: str) -> list[Any]:
-    text = _some(text)
+def _begin(projects: Projects, retry_of: str, open_file: OpenRunFile, *values: Any) -> list[Any]:
+    page, after = values[: 3 + len(BASIC)], values[3 + len(BASIC) :]
+    text, name = _meant(open_file, *page), page[-1].strip()
+    then = publish.chosen_afterwards(projects, name, *after)
+    _divided(projects, text)  # recordings that came since the file was written as well
+    MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
+    job = jobs.start(projects, text, name, retry_of=retry_of or None, then=then)
+    gr.Info(say("started", name=job.name))
+    open_file.name = _next(projects, job.name)
+    return [job.name, open_file.name, ""]
+
+
+def _divided(projects: Projects, text: str) -> None:
+    """Bring the parts of the data sets that a run file names up to date."""
     for dataset in map(projects.dataset, projects.datasets()):
         if f"{dataset.folder}/" in text:
-            dataset.parts()  # recordings that came since the file was written are divided as well
-    MODEL_CACHE.keep_only()  # what was tried gives its memory to the training
-    job = jobs.start(projects, text, name.strip(), retry_of=retry_of or None)
-    gr.Info(say("started", name=job.name))
-    return [job.name, _next(projects, job.name), ""]
+            dataset.parts()
 
 
-def _reused(projects: Projects, name: str) -> list[Any]:
-    """The settings of the run `name` in the editor, to be started again."""
+def _meant(open_file: OpenRunFile, number: int, text: str | None, *fields: Any) -> str:
+    """The run file as the page shows it. Raises a plain error for none, and for a field that cannot be."""
+    meant = open_file.read(number, text or "", by_key(fields))
+    for key, why in open_file.wrong.items():
+        raise StentorError(f"{label_of(key)}: {why}")
+    if not meant.strip():
+        raise gr.Error(say("yaml_none"), print_exception=False)
+    return meant
+
+
+def _reused(projects: Projects, name: str, open_file: OpenRunFile, *page: Any) -> list[Any]:
+    """The settings of the run `name` in the form, to be started again, on its data sets as they are now."""
     if not name:
-        return [gr.skip()] * (6 + len(BASIC))
-    text = jobs.find(projects, name).yaml
+        return [gr.skip()] * 3 + told(open_file, "", None, ())
+    job = jobs.find(projects, name)
+    tree, copies = data_snapshot.as_now(plain(job.yaml), job.folder, job.about.get("copies", {}))
+    text = written(tree, job.yaml)
+    _divided(projects, text)
+    open_file.begin(text)
+    open_file.name = _next(projects, name)
     gr.Info(say("reused", name=name))
-    return [text, *_settled(projects, text), _next(projects, name), name, "", gr.skip()]
-
-
-def _group(shared: Shared, section: str, meaning: str, widgets: SimpleNamespace) -> None:
-    """A group of settings, whose widgets are made when it is opened: hundreds would make the page slow."""
-    with gr.Accordion(f"{section}: {meaning}" if meaning else section, open=False, elem_id=f"group_{section}") as group:
-
-        @gr.render(inputs=widgets.yaml, triggers=[group.expand], show_progress="hidden")
-        def fields(text: str) -> None:
-            try:
-                rows, tree = form_of(text or "")
-            except StentorError:
-                gr.Markdown(say("advanced_none"))
-                return
-            with gr.Column(elem_classes="stentor-settings"):
-                for row in rows:
-                    if row.section == section and not row.basic:
-                        _listen(shared, _widget(row, shown(row, tree)), row.key, widgets)
-
-
-def _listen(shared: Shared, widget: Any, key: str, widgets: SimpleNamespace) -> None:
-    """Put what the widget holds into the run file. Not `input`: a text box sends that for keys alone, neither when
-    something is pasted nor when something is deleted. What the page itself writes into it changes nothing."""
-    inputs, outputs = [widgets.yaml, widget, widgets.open_file], [widgets.yaml, widgets.remarks, widget]
-    shared.on(widget.change, partial(_edited, key=key), inputs, outputs, trigger_mode=LAST)
-
-
-def _widget(row: FormField, value: Any) -> Any:
-    """The widget of a row: label, help and choices are the schema's. Numbers are text, so that 1e-4 can be written,
-    empty can mean the default, and a limit is given in the words of the reference."""
-    common: dict[str, Any] = {"label": row.label, "info": row.help, "value": value, "interactive": True}
-    if row.kind == "switch":
-        return gr.Checkbox(**common)
-    if row.kind == "choice":
-        null = [("null", "null")] if row.optional else []
-        return gr.Dropdown([*((o, o) for o in row.options), *null], **{**common, "value": value or "null"})
-    return gr.Textbox(**common, lines=1 if row.kind != "yaml" or len(str(value)) < 60 else 3, max_lines=8)
-
-
-def _edited(projects: Projects, text: str, value: Any, open_file: OpenRunFile, key: str) -> list[Any]:
-    """The run file with one setting changed, and what there is to say of it; the value, too, where a choice was
-    answered meanwhile and has written another into the page."""
-    text = text or ""
-    if not text.strip():  # the page fills its fields before its editor
-        return [gr.skip()] * 3
-    try:
-        rows, tree = form_of(text)
-        row = next((r for r in rows if r.key == key), None)
-        if row is None or read(row, value) == value_of(row, tree):
-            return [gr.skip(), _remarks(projects, text), gr.skip()]
-        new, overwritten = open_file.edit(text, key, value, lambda latest: _with_setting(latest, key, value))
-    except StentorError as error:
-        return [gr.skip(), _line(str(error), "wrong"), gr.skip()]
-    return [new, _remarks(projects, new), value if overwritten else gr.skip()]
-
-
-def _settled(projects: Projects, text: str) -> list[Any]:
-    """Notes on a run file, and its basic settings."""
-    try:
-        rows, tree = form_of(text)
-        known = {row.key: row for row in rows}
-        adapters = isinstance(tree.get("model"), dict) and tree["model"].get("lora") is not None
-        there = {k: k in known and (k != "model.lora.rank" or adapters) for k in BASIC}
-        fields = [gr.Textbox(shown(known[k], tree) if there[k] else "", visible=there[k]) for k in BASIC]
-    except StentorError:
-        fields = [gr.skip()] * len(BASIC)
-    return [_remarks(projects, text), *fields]
-
-
-def _remarks(projects: Projects, text: str) -> str:
-    """Mistakes in a run file, line by line, as HTML."""
-    if not text.strip():
-        return _line(say("yaml_none"))
-    try:
-        checked(text, projects)
-    except Mistakes as error:
-        return render("mistakes", error.mistakes)
-    except StentorError as error:
-        return _line(str(error), "wrong")
-    return _line(say("yaml_fine"), "fine")
-
-
-def _plan(plan: dict[str, Any], number: int, count: int) -> str:
-    """A plan as HTML: a small table, and what speaks against the start."""
-    title = say("plan_stage", number=number, count=count, task=settings.title("task", plan["task"]))
-    return render("plan", title if count > 1 else "", plans.table(plan), plans.warnings(plan))
-
-
-def _line(text: str, kind: str = "") -> str:
-    return render("line", text, kind)
+    note = say("reused_data", name=name, **data_snapshot.changes(copies)._asdict()) if copies else ""
+    _, was, *fields = page
+    return [name, "", "", *told(open_file, was or "", Rewritten(text), fields, open_file.name, note, fresh=True)]
 
 
 def _next(projects: Projects, name: str) -> str:
@@ -334,9 +319,3 @@ def _next(projects: Projects, name: str) -> str:
     stem, _, last = name.rpartition("-")
     stem = stem if stem and last.isdigit() else name
     return settings.free_name(projects, stem)
-
-
-def _some(text: str | None) -> str:
-    if not text or not text.strip():
-        raise gr.Error(say("yaml_none"), print_exception=False)
-    return text

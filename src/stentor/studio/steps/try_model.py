@@ -28,8 +28,10 @@ def build(shared: Shared, tab: gr.Tab) -> None:
     shared.page.load(None, js=f"() => {{ {drawings.script()} }}")
     w = _layout()
     form = [w.note, w.live, w.source, w.text, w.described, w.clip, w.held, w.player, w.transcript, w.go, w.seed]
-    shared.on([tab.select, shared.changed.click, shared.page.load], _known, w.run, w.run)
-    choices = [w.run.change, w.source.input, shared.dataset.change, tab.select]
+    shared.keep(w.run, w.all, w.text, w.described, w.transcript, w.seed)
+    opened = [tab.select, shared.changed.click, shared.page.load, shared.shown, w.all.input]
+    shared.on(opened, _known, [w.run, shared.dataset, w.all], w.run)
+    choices = [w.run.change, w.source.input, shared.shown, tab.select]
     shared.on(choices, _chosen, [w.run, w.source, shared.dataset, w.held], form)
     shared.on(w.held.change, _shown, [w.source, shared.dataset, w.held], w.player)
     inputs = [w.run, w.source, shared.dataset, w.held, w.clip, w.transcript, w.text, w.described, w.seed]
@@ -43,6 +45,7 @@ def _layout() -> SimpleNamespace:
     with gr.Row(equal_height=True):
         with gr.Column(min_width=300):
             w.run = Choice([], **labelled("try_run"))
+            w.all = gr.Checkbox(False, **labelled("try_all"), container=False)
         with gr.Column(min_width=300):
             w.note = gr.HTML(elem_id="try_about")
     w.live = gr.HTML(visible=False, elem_id="try_live", padding=False)
@@ -72,8 +75,8 @@ def _layout() -> SimpleNamespace:
     return w
 
 
-def _known(projects: Projects, value: str | None) -> Any:
-    names = try_model.runs(projects)
+def _known(projects: Projects, value: str | None, dataset: str | None, every: bool) -> Any:
+    names = try_model.runs(projects, None if every else dataset)
     return gr.Dropdown(names, value=value if value in names else (names[0] if names else None))
 
 

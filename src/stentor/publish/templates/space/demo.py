@@ -45,11 +45,20 @@ THEME = gr.themes.Soft(font=FONTS, font_mono=["ui-monospace", "monospace"]).set(
     block_label_background_fill_dark="transparent",
     block_title_padding="0",
     block_title_text_weight="500",
+    button_primary_background_fill="*primary_600",
+    button_primary_background_fill_hover="*primary_700",
+    button_primary_background_fill_dark="*primary_600",
+    button_primary_background_fill_hover_dark="*primary_700",
+    body_text_color_subdued="*neutral_500",
+    body_text_color_subdued_dark="*neutral_300",
 )
 HEAD = f"<style>{drawings.style()}</style><script>{drawings.script()}</script>"
 CSS = """
 .gradio-container { max-width: 1100px !important; margin: 0 auto; }
 .heading h1 { font-size: 1.7rem; margin: .4rem 0 .2rem; overflow-wrap: anywhere; }
+body:not(.dark) { --neutral-400: var(--neutral-500); }
+.gradio-container main :is(.download-link, .icon-button) { min-width: 24px; min-height: 24px; margin: 0; }
+.gradio-container main .download-link .icon-button { width: 100%; height: 100%; }
 .heading p { color: var(--body-text-color-subdued); margin: 0; }
 """
 

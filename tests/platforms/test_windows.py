@@ -177,7 +177,7 @@ def test_a_command_outlives_the_studio_and_is_stopped_and_killed(tmp_path):
                 time.sleep(0.05)
             (folder / "output.txt").unlink()
             ending = detached.ending(folder)
-            print(ending.exit, ending.stopping)
+            print(ending.exit, ending.stop_requested_at is not None)
 
         run("print('done')")
         run("time.sleep(60)", detached.end)

@@ -222,6 +222,15 @@ def test_a_confirmed_draft_keeps_its_word_times(dataset):
     assert "words" not in dataset.edit(record["id"], text="two")
 
 
+def test_a_recording_that_an_earlier_version_removed_can_be_put_back(dataset, ids):
+    dataset.remove([ids[0]])
+    (dataset.folder / "removed").mkdir()
+    path = dataset.folder / dataset.removed()[0]["audio_path"]
+    path.rename(dataset.folder / "removed" / path.name)
+    dataset.put_back([ids[0]])
+    assert dataset.record(ids[0])["id"] == ids[0] and path.is_file()
+
+
 def test_removed_recordings_can_be_put_back(client, dataset, ids):
     before = dataset.records()
     sound = dataset.audio(before[4]).read_bytes()

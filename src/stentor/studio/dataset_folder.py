@@ -191,7 +191,11 @@ class DataSet:
             records = self._with_removed()
             restored = [r for r in records if r["id"] in requested and "removed" in r]
             for record in restored:
-                if not self.audio(record).is_file():
+                path = self.audio(record)
+                earlier = inside(self.folder, "removed", path.name)  # where versions before moved such files to
+                if not path.is_file() and earlier.is_file():
+                    earlier.rename(path)
+                if not path.is_file():
                     raise ConfigError(f"The recording {record['id']} cannot be put back: its file is gone.")
             if restored:
                 records = [{k: v for k, v in r.items() if k != "removed"} if r in restored else r for r in records]

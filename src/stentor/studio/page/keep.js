@@ -81,7 +81,7 @@
   };
 
   // The tabs are drawn some times while the page opens, the last of them when the server has said which steps are
-  // possible; whoever clicks one ends the search. A step may not be possible any more.
+  // possible; a click on one ends the search. A step may not be possible any more.
   let search = 0;
   function seek(step, seconds = 30) {
     let still = 0;

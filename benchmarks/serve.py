@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import shutil
 import socket
 import statistics
 import subprocess
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import httpx
 import numpy as np
@@ -28,8 +29,11 @@ from benchmarks import harness
 from benchmarks.harness import DATA, RATE, Result, Row, Rows, Table, benchmark
 from benchmarks.words import Utterance, data_whisper, speech
 from stentor.metrics.wer import count_errors, matches, rate
+from stentor.models.base import Family, TaskRequirements
 
 Options = Annotated[str, "Further options of stentor serve, in quotes."]
+TOKENS = 51865
+"""Tokens of the released Whisper models."""
 SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
@@ -136,7 +140,7 @@ def transformers_serve(model: str) -> contextlib.AbstractContextManager[Server]:
 
 
 def _wait_until_ready(server: Server) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 900
     with server.client() as client:
         while time.monotonic() < deadline and server.process.poll() is None:
             with contextlib.suppress(httpx.TransportError):
@@ -229,21 +233,130 @@ def serve_peer(
     return table, {"clips": len(clips), "rounds": rounds, "threads": harness.set_threads()}
 
 
+@benchmark
+def serve_exports(
+    data: Path = DATA,
+    kinds: tuple[Literal["whisper", "transducer"], ...] = ("whisper", "transducer"),
+    clips: int = 12,
+    clients: int = 6,
+    rounds: int = 3,
+    quantization: str | None = "int8",
+    encoder_layers: int | None = None,
+) -> Result:
+    """`stentor serve` of exports beside the torch models that they were made from, on this CPU in one run.
+
+    Whisper of base's size (74 M parameters) in CTranslate2, and a Parakeet RNN-T of about 0.1 B parameters in
+    onnxruntime, both in `--quantization` and in float32. Weights are random: Whisper never ends by itself, so that all
+    write as many tokens as the longest allowed answer has, 2 a second and 16; the transducer's blank is as likely as
+    makes it write about four a second. `tokens` is what each way wrote. Each server is a process of its own and has
+    answered once before a clock starts; the others then wait. In each round all have the same utterances of
+    LibriSpeech of 2 to 15 s, by so many clients.
+    """
+    pool, table = harness.spread(harness.utterances(data), 60.0, 2.0, 15.0)[:clips], Table()
+    for kind in kinds:
+        with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+            folders = _exported(kind, Path(scratch), pool, quantization, encoder_layers)
+            servers = {way: stack.enter_context(stentor_serve(str(folder))) for way, folder in folders.items()}
+            for server in servers.values():
+                server.ask_all(pool[:clients], clients)
+            ways = {way: partial(server.ask_all, pool, clients) for way, server in servers.items()}
+            runs = _taken_in_turns(ways, rounds, equal=False)
+            for way, answers in runs.items():
+                row = _described(kind, way, answers, pool)
+                row["characters"], row["texts_differ"] = (
+                    sum(map(len, answers[0].texts)),
+                    sum(a != b for a, b in zip(answers[0].texts, runs["torch"][0].texts)),
+                )
+                table.add(row | (_times("times_torch", runs["torch"], answers) if way != "torch" else {}))
+    return table, {"clips": clips, "clients": clients, "rounds": rounds, "threads": harness.set_threads()}
+
+
+def _exported(kind: str, scratch: Path, pool: Rows, quantization: str | None, layers: int | None) -> dict[str, Path]:
+    """Folders of a random model, as torch has it and as exports."""
+    from stentor.export.table import exporter_of
+
+    bundle = _random_whisper(layers or 6) if kind == "whisper" else _random_transducer(layers or 17, pool)
+    folders = {"torch": scratch / kind}
+    bundle.family.save_merged(bundle, folders["torch"])
+    (folders["torch"] / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
+    format = "ctranslate2" if kind == "whisper" else "onnx"
+    for name in dict.fromkeys((None, quantization)):
+        folder = folders[f"{format} {name or 'float32'}"] = scratch / f"{kind}-{name}"
+        folder.mkdir()
+        model = stentor.load(folders["torch"], "cpu")
+        exporter_of(format, model.bundle).write(model, folder, name)
+        shutil.copy(folders["torch"] / "training_config.json", folder)
+    return folders
+
+
+def _random_whisper(layers: int) -> Any:
+    """Whisper of base's size with OpenAI's number of tokens, which never ends a text."""
+    import torch
+
+    torch.manual_seed(0)
+    config: Row = {"model_type": "whisper", "d_model": 512, "encoder_layers": layers, "decoder_layers": layers}
+    config |= {f"{half}_attention_heads": 8 for half in ("encoder", "decoder")}
+    config |= {f"{half}_ffn_dim": 2048 for half in ("encoder", "decoder")}
+    bundle = Family.model_validate({"type": "seq2seq", "config": config, "token_rate": 2.0}).build(
+        TaskRequirements("transcribe")
+    )
+    model: Any = bundle.model
+    model.model.decoder.embed_tokens = torch.nn.Embedding(TOKENS, 512)
+    torch.nn.init.normal_(model.model.decoder.embed_tokens.weight, std=0.02)
+    model.proj_out = torch.nn.Linear(512, TOKENS, bias=False)
+    model.proj_out.weight = model.model.decoder.embed_tokens.weight
+    model.config.vocab_size = TOKENS
+    model.generation_config.suppress_tokens = list(range(bundle.processor.eos_id, TOKENS))
+    return bundle
+
+
+def _random_transducer(layers: int, pool: Rows) -> Any:
+    """A Parakeet RNN-T with the encoder of the released ones of 0.1 B that writes about four tokens a second."""
+    import torch
+
+    from stentor.audio.io import read
+    from stentor.data.batch import Example
+
+    torch.manual_seed(0)
+    encoder: Row = {"hidden_size": 512, "num_hidden_layers": layers, "num_attention_heads": 8}
+    encoder |= {"intermediate_size": 2048, "num_mel_bins": 80}
+    section = {"type": "transducer", "config": {"model_type": "parakeet_rnnt", "encoder_config": encoder}}
+    texts = [row["text"].lower() for row in pool]
+    bundle = Family.model_validate({**section, "tokenizer": {"type": "bpe", "size": 300}}).build(
+        TaskRequirements("transcribe", ("rnnt",), lambda: iter(texts))
+    )
+    model: Any = bundle.model.eval()
+    for name, parameter in model.recogniser.named_parameters():
+        if not name.startswith("encoder."):
+            parameter.data.normal_(std=0.1)
+    examples = [Example("a", read(row["file"], RATE)) for row in pool[:2]]
+    inputs = bundle.processor.collate(examples, labels=False).inputs
+    least = 4 * sum(len(example.audio) for example in examples if example.audio is not None) / RATE
+    low, high = -20.0, 60.0
+    for _ in range(8):
+        model.joint.head.bias.data[model.blank] = middle = (low + high) / 2
+        many = sum(len(output.ids) for output in model.generate(inputs, [1000] * 2)) > least
+        low, high = (middle, high) if many else (low, middle)
+    return bundle
+
+
 def _offline(model: Any, clips: Rows) -> Answers:
     began, cpu = time.perf_counter(), time.process_time()
     texts = [t.text.strip() for t in model.transcribe_many([clip["file"] for clip in clips], words=False)]
     return Answers(time.perf_counter() - began, time.process_time() - cpu, texts)
 
 
-def _taken_in_turns(ways: dict[str, Callable[[], Answers]], rounds: int) -> dict[str, list[Answers]]:
-    """Each way in each round; the texts of all are equal, or it fails."""
+def _taken_in_turns(
+    ways: dict[str, Callable[[], Answers]], rounds: int, equal: bool = True
+) -> dict[str, list[Answers]]:
+    """Each way in each round; the texts of all are `equal`, or it fails."""
     runs: dict[str, list[Answers]] = {name: [] for name in ways}
     texts: list[str] = []
     for _ in range(rounds):
         for name, way in ways.items():
             runs[name].append(way())
             texts = texts or runs[name][-1].texts
-            if different := [pair for pair in zip(texts, runs[name][-1].texts) if pair[0] != pair[1]]:
+            if equal and (different := [pair for pair in zip(texts, runs[name][-1].texts) if pair[0] != pair[1]]):
                 raise SystemExit(f"{name}: {len(different)} texts differ: {different[0]}")
     return runs
 

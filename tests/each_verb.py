@@ -157,7 +157,7 @@ def import_all() -> int:
 
     count = 0
     for module in pkgutil.walk_packages(stentor.__path__, "stentor.", onerror=lambda name: None):
-        if module.name.startswith("stentor.publish.templates") or module.name.endswith("__main__"):
+        if ".templates" in module.name or module.name.endswith("__main__"):
             continue
         try:
             importlib.import_module(module.name)

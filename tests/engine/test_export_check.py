@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stentor.cli import main
-from stentor.commands.export import probe as probes
-from stentor.commands.export import verify
-from stentor.commands.export.probe import COARSE, FULL, HALF, Different, ModelOutputs, Probe
-from stentor.commands.export.verify import same_tensors
 from stentor.data.batch import Example
+from stentor.export import probe as probes
+from stentor.export import verify
+from stentor.export.probe import COARSE, FULL, HALF, Different, ModelOutputs, Probe
+from stentor.export.verify import same_tensors
 from stentor.inference.load import load
 from stentor.models.speech_llm.config import SpeechLLM
 from stentor.tasks.transcribe import Transcribe

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import stentor
-from stentor.commands.export.export import export as export_model
 from stentor.commands.run_start import check_run_format
 from stentor.commands.train import build_model
 from stentor.config.load import load, load_text
 from stentor.errors import ConfigError
+from stentor.export.export import export as export_model
 from stentor.inference.load import find_export
 from stentor.models.base import TaskRequirements
 from stentor.report.run_folder import read_run
@@ -51,7 +51,7 @@ def test_a_newer_export_is_refused(folder, tmp_path):
     for act in (
         lambda: stentor.load(folder),
         lambda: stentor.load(tmp_path),  # the run that it is the export of
-        lambda: export_model(str(folder), tmp_path / "copy", merge=False, format="hf"),
+        lambda: export_model(str(folder), tmp_path / "copy"),
         lambda: load(file),
         lambda: build_model(started, TaskRequirements("transcribe")),
     ):

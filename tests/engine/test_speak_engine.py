@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stentor.cli import main
-from stentor.commands.export.probe import FULL, Different, losses_of, same_speech
-from stentor.commands.export.verify import check_copy, probe_model
 from stentor.data.audio_base64 import decode_audio, is_encoded_audio
+from stentor.export.probe import FULL, Different, losses_of, same_speech
+from stentor.export.verify import check_copy, probe_model
 from stentor.inference.load import load
 
 torch.set_num_threads(1)

@@ -89,7 +89,7 @@ def build_speak(folder: Path) -> None:
     write(folder / "anna.wav", voiced(2), RATE)
     write(folder / "short.wav", voiced(0.1), RATE)
     write(folder / "long.wav", voiced(180), RATE)
-    write(folder / "hour.wav", np.tile(voiced(10), 360), RATE)
+    write(folder / "hour.wav", np.full(3600 * 1000, 0.1, np.float32), 1000)
     write(folder / "silent.wav", np.zeros(RATE, np.float32), RATE)
     other = make_codec(seed=7)
     save_voice(Voice(other.encode([voiced(2)])[0], "one"), folder / "other", other)

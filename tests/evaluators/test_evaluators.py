@@ -94,7 +94,7 @@ def test_any_other_recogniser_of_transformers(tmp_path, monkeypatch):
     from transformers import AutoProcessor, MoonshineForConditionalGeneration
 
     plain("moonshine", tmp_path)
-    monkeypatch.setattr("stentor.evaluators.recognizer.Family.choices", dict)  # as one that is no family here
+    monkeypatch.setattr("stentor.inference.evaluators.recognizer.Family.choices", dict)  # as one that is no family here
     clips = [noise(1.0), noise(2.0, seed=1)]
     transcripts = evaluate_clips(evaluator_for(str(tmp_path), "text"), clips, 16000)
     model = MoonshineForConditionalGeneration.from_pretrained(tmp_path).eval()

@@ -47,7 +47,7 @@ def test_features_and_loss_are_those_of_transformers(kind, tmp_path):
     groups = [examples()] if kind in MASKED else [[e] for e in examples()]
     for items in groups:
         inputs, labels = own_inputs(folder, items)
-        assert ("attention_mask" in inputs) == (kind in MASKED)
+        assert ("attention_mask" in inputs) == (kind in (*MASKED, "data2vec"))  # transformers' batches change Data2Vec
         ours = bundle.processor.collate(items).inputs
         assert bundle.model(**ours)["ctc"]["lengths"].tolist() == [bundle.processor.frames(len(e.audio)) for e in items]
         theirs = inputs["input_features"].transpose(1, 2) if kind == "parakeet" else inputs["input_values"]

@@ -12,7 +12,7 @@ import stentor
 from stentor.audio.synth import say
 from stentor.cli import main
 from stentor.data.word_units import units
-from stentor.errors import ConfigError, StentorError
+from stentor.errors import ConfigError
 from stentor.models.base import Bundle, Family
 
 pytestmark = pytest.mark.long
@@ -22,8 +22,8 @@ onnx = pytest.importorskip("onnx", reason=MISSING)
 pytest.importorskip("onnxscript", reason=MISSING)
 pytest.importorskip("onnxruntime", reason=MISSING)
 
-from stentor.commands.export.onnx_graphs import compare  # noqa: E402
-from stentor.models.speech_llm import onnx as graphs  # noqa: E402
+from stentor.export.onnx import speech_llm as graphs  # noqa: E402
+from stentor.export.onnx import trace  # noqa: E402
 from stentor.models.speech_llm.export import load_onnx  # noqa: E402
 
 torch.set_num_threads(1)
@@ -67,15 +67,15 @@ def same(bundle: Bundle, other: Bundle, seconds) -> None:
 
 def test_the_folder_holds_what_a_runner_needs(onnx_export):
     model, folder = onnx_export
-    graphs = {f"{name}.onnx" for name in ("encoder", "ctc", "llm", "aligner")}
+    graphs = {f"{name}.onnx" for name in ("features", "encoder", "ctc", "llm", "aligner")}
     kinds = ("onnx_config", "config", "preprocessor_config", "tokenizer", "tokenizer_config", "training_config")
     files = {p.name for p in folder.iterdir()}
-    assert files == graphs | {f"{kind}.json" for kind in kinds} | {"README.md", "transcribe.py"}
+    assert files == graphs | {f"{kind}.json" for kind in kinds} | {"README.md", "transcribe.py", "export.json"}
     assert {p.name for p in model.iterdir()} <= {p.name for p in folder.parent.iterdir()}
     facts = json.loads((folder / "onnx_config.json").read_text())
     assert facts["seconds_per_frame"] == 0.02 and facts["aligner"]["seconds_per_point"] == 0.01
     card = (folder / "README.md").read_text()
-    assert card.startswith("# A model") and "`aligner.onnx`" in card and "at most" in card
+    assert card.startswith("# A model") and "`aligner.onnx`" in card and "| float32 |" in card
 
 
 @pytest.mark.parametrize("seconds", [(1.3, 0.6, 0.97), (0.02, 4.0, 2.2)])
@@ -101,41 +101,18 @@ def test_audio_is_heard_once_for_text_and_times(onnx_export, monkeypatch):
     assert len(calls) == 2  # one for each clip
 
 
-@pytest.mark.parametrize("name", ["encoder", "llm", "aligner", "ctc"])
-def test_damaged_weights_do_not_pass(onnx_export, tmp_path, name):
-    model, folder = onnx_export
-    shutil.copytree(folder, tmp_path / "bad")
-    damage(tmp_path / "bad" / f"{name}.onnx")
-    clips = examples((1.3, 0.6, 0.97))
-    compare(stentor.load(model, "cpu"), stentor.load(folder, "cpu"), clips)
-    with pytest.raises(StentorError, match=r"The ONNX export is wrong: .*Nothing was written"):
-        compare(stentor.load(model, "cpu"), stentor.load(tmp_path / "bad", "cpu"), clips)
-
-
-def damage(path):
-    """Turn the sign of every weight of a graph."""
-    model = onnx.load(path)
-    for tensor in model.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT:
-            array = onnx.numpy_helper.to_array(tensor)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(-array, tensor.name))
-    onnx.save(model, path)
-
-
-def test_an_export_that_differs_is_not_kept(onnx_export, tmp_path, monkeypatch, capsys):
-    from stentor.models.speech_llm.config import SpeechLLM
-
-    def bad(self, bundle, folder):
+def test_an_export_that_differs_is_kept_apart(onnx_export, tmp_path, monkeypatch, capsys):
+    def write(self, model, folder, quantization):
         shutil.copytree(onnx_export[1], folder, dirs_exist_ok=True)
-        damage(folder / "llm.onnx")
 
-    monkeypatch.setattr(SpeechLLM, "save_onnx", bad)
-    (tmp_path / "mine.txt").write_text("keep")
-    (tmp_path / "there").mkdir()
-    for to in ("new", "there"):
-        assert main(["export", str(onnx_export[0]), "--to", str(tmp_path / to), "--onnx"]) == 1
-        assert "The ONNX export is wrong" in capsys.readouterr().err
-    assert {p.name for p in tmp_path.rglob("*")} == {"mine.txt", "there"}
+    def perfect(self, folder, model, clips):
+        return [{"text": clip.text, "words": []} for clip in clips]
+
+    monkeypatch.setattr(graphs.SpeechLLMOnnx, "write", write)
+    monkeypatch.setattr(graphs.SpeechLLMOnnx, "run", perfect)
+    assert main(["export", str(onnx_export[0]), "--to", str(tmp_path / "new"), "--format", "onnx"]) == 1
+    assert "The copy does not do what the model does" in capsys.readouterr().err
+    assert {p.name for p in tmp_path.iterdir()} == {"new-wrong"}
 
 
 @pytest.mark.parametrize(
@@ -150,9 +127,9 @@ def test_an_export_that_differs_is_not_kept(onnx_export, tmp_path, monkeypatch, 
     ],
 )
 def test_other_parts(encoder, llm, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(graphs, "ONNX_INLINE", 0)  # weights in files of their own, as large models have them
+    monkeypatch.setattr(trace, "ONNX_INLINE", 0)  # weights in files of their own, as large models have them
     bundle = spoken_for(encoder, llm, kind)
-    bundle.family.save_onnx(bundle, tmp_path)
+    graphs.write_graphs(bundle, tmp_path)
     assert (tmp_path / "llm.onnx.data").exists() and not (tmp_path / "ctc.onnx").exists()
     same(bundle, load_onnx(tmp_path), (1.3, 0.6, 2.1))
 
@@ -170,8 +147,8 @@ def test_a_model_without_aligner_and_its_evaluation(tmp_path, corpus, capsys):
             }
         )
     )
-    assert main(["export", str(tmp_path / "model"), "--to", str(tmp_path / "onnx"), "--onnx"]) == 0
-    assert "4 clips" in capsys.readouterr().out and not (tmp_path / "onnx" / "aligner.onnx").exists()
+    assert main(["export", str(tmp_path / "model"), "--to", str(tmp_path / "onnx"), "--format", "onnx"]) == 0
+    assert "16 clips" in capsys.readouterr().out and not (tmp_path / "onnx" / "aligner.onnx").exists()
     texts = []
     for name in ("model", "onnx"):
         out = tmp_path / f"{name}.json"
@@ -188,7 +165,7 @@ def _answers(lines):
 def test_sliding_windows_are_refused(tmp_path):
     bundle = build(llm="mistral")
     with pytest.raises(ConfigError, match=r"language model \(mistral\) cannot be exported to ONNX.*sliding window"):
-        bundle.family.save_onnx(bundle, tmp_path)
+        graphs.write_graphs(bundle, tmp_path)
 
 
 def test_a_part_that_torch_cannot_trace_is_named(tmp_path, monkeypatch):
@@ -199,25 +176,15 @@ def test_a_part_that_torch_cannot_trace_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(graphs.EncoderGraph, "forward", lambda self, features, lengths: untraceable(features, lengths))
     with pytest.raises(ConfigError, match=r"The audio encoder cannot be exported to ONNX: torch .* does not trace it"):
-        bundle.family.save_onnx(bundle, tmp_path)
-
-
-def test_missing_packages_are_named(tmp_path, monkeypatch):
-    import importlib.util
-
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.startswith("onnx") else find_spec(name))
-    bundle = build()
-    with pytest.raises(ConfigError, match=r"needs onnx, onnxscript and onnxruntime.*pip install 'stentor\[onnx\]'"):
-        bundle.family.save_onnx(bundle, tmp_path)
+        graphs.write_graphs(bundle, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: (f / "llm.onnx").write_bytes(b"nothing"), r"llm\.onnx is damaged or missing"),
-        (lambda f: (f / "aligner.onnx").unlink(), r"aligner\.onnx is damaged or missing"),
-        (lambda f: edit(f / "onnx_config.json", format=9), r"has layout 9.*export the model again"),
+        (lambda f: (f / "llm.onnx").write_bytes(b"nothing"), r"llm\.onnx is damaged"),
+        (lambda f: (f / "aligner.onnx").unlink(), r"aligner\.onnx is missing"),
+        (lambda f: edit(f / "onnx_config.json", format=9), r"format 9; .*export the model again"),
         (lambda f: (f / "onnx_config.json").write_text("{"), r"onnx_config\.json cannot be read"),
     ],
 )
@@ -235,14 +202,9 @@ def edit(path, **facts):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--format", "gguf"], "--format gguf is not known"),
-        (
-            ["--onnx", "--quantization", "int4"],
-            "--quantization int4 is not for ONNX graphs; they know int8 and float16",
-        ),
-        (["--quantization", "int8"], "add --format onnx or ct2"),
-        (["--onnx"], "is an ONNX export already"),
-        (["--merge"], "is an ONNX export already"),
+        (["--format", "tflite"], "--format tflite is not known"),
+        (["--quantization", "int8"], "name one with --format"),
+        (["--format", "onnx"], "is an export already"),
     ],
 )
 def test_wrong_use(onnx_export, tmp_path, capsys, options, message):
@@ -253,14 +215,3 @@ def test_wrong_use(onnx_export, tmp_path, capsys, options, message):
 def test_it_cannot_be_trained_further(onnx_export):
     with pytest.raises(ConfigError, match="cannot be trained"):
         Family.choices()["speech_llm"].load(onnx_export[1], trainable=True)
-
-
-def test_families_without_one_say_so(tmp_path):
-    class Plain(Family):
-        type: str = "plain"
-
-    try:
-        with pytest.raises(ConfigError, match="family plain have no ONNX export"):
-            Plain().save_onnx(None, tmp_path)
-    finally:
-        Family._choices.pop("plain", None)

@@ -1,9 +1,6 @@
-"""The program beside the graphs of an ONNX export: without Stentor and torch, the text and the windows of Stentor."""
+"""The program beside the graphs of a speech LLM: without Stentor and torch, its text, word times and windows."""
 
-import importlib.util
-import json
 import os
-import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -12,24 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_speech_llm import ENCODERS, build
+from tiny_speech_llm import ENCODERS, build, spoken_for
 
 import stentor
 from stentor.audio.activity import EnergyDetector, speech_with_room
 from stentor.audio.io import write
 from stentor.audio.synth import say
-from stentor.commands.export import onnx_graphs
-from stentor.commands.export.onnx_graphs import quantize
-from stentor.commands.export.probe import Tolerance
 from stentor.data.batch import Example
 from stentor.inference.vad import cut
-from stentor.publish.onnx import PROGRAM, add_usage
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package, reason="ONNX exports need stentor[onnx]")
+
+from stentor.export.onnx.speech_llm import write_graphs  # noqa: E402
+from stentor.export.program import load_program, program, write_program  # noqa: E402
+from stentor.export.templates import audio as audio_part  # noqa: E402
+from stentor.export.templates import recordings, speech_llm  # noqa: E402
+from stentor.models.speech_llm.boundaries import Scores  # noqa: E402
 
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 GUARD = """\
@@ -47,94 +46,81 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 WHISPER = {"model_type": "whisper", "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2}
 
 
-@pytest.fixture(scope="module")
-def program():
-    spec = importlib.util.spec_from_file_location("onnx_transcribe", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def exported(folder, encoder, **options):
-    """An untrained model whose language model is shaken, so that it says something, and its graphs."""
-    bundle = build(encoder, token_rate=4.0, **options)
-    for parameter in bundle.model.llm.parameters():
-        parameter.data.add_(0.2 * torch.randn_like(parameter))
-    bundle.model.requires_grad_(False).eval()
-    folder.mkdir()
-    bundle.family.save_onnx(bundle, folder)
-    add_usage(folder, "not at all")
-    return bundle
-
-
-@pytest.fixture(scope="module")
-def small(onnx_export):
-    return onnx_export[1]
+def test_it_is_short():
+    assert len(program("speech_llm").splitlines()) <= 250
 
 
 @pytest.mark.slow
-def test_it_is_short_and_needs_four_packages(small, tmp_path):
-    """Where the others cannot be imported it gives the text that Stentor gives for the same folder and file."""
-    clip = say("three seven nine").audio
-    write(tmp_path / "speech.wav", clip, 16000)
-    assert len(PROGRAM.read_text().splitlines()) < 200
-    command = [sys.executable, "-c", GUARD, str(small / "transcribe.py"), str(tmp_path / "speech.wav")]
+def test_it_needs_four_packages_and_times_words(onnx_export, tmp_path):
+    """Where the others cannot be imported it gives the words that Stentor gives for the model and file."""
+    write(tmp_path / "speech.wav", say("three seven nine").audio, 16000)
+    command = [
+        sys.executable,
+        "-c",
+        GUARD,
+        str(onnx_export[1] / "transcribe.py"),
+        str(tmp_path / "speech.wav"),
+        "--words",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
-    model = stentor.load(small, "cpu")
-    model.task.checks.on = False
-    [segment] = model.transcribe(tmp_path / "speech.wav").segments
-    line = f"{tmp_path / 'speech.wav'} {0:8.2f} {len(clip) / 16000:8.2f}  {segment['text']}\n"
-    assert segment["text"] and done.stdout == line
+    expected = stentor.load(onnx_export[0], "cpu").transcribe(tmp_path / "speech.wav").words
+    rows = [line.split(None, 3) for line in done.stdout.splitlines()]
+    assert expected and [row[3] for row in rows] == [word["word"] for word in expected]
+    times = np.array([[float(row[1]), float(row[2])] for row in rows])
+    np.testing.assert_allclose(times, [[w["start"], w["end"]] for w in expected], atol=0.01)
 
 
-ENCODER_KINDS = ("parakeet", "log_mel", "window", "wav2vec2-large")
-CLIPS = ((0.03, None, None), (1.3, "en", "Anna"), (4.0, "de", None), (29.995, None, "Bo"))
+def test_times_and_places_of_words_are_those_of_stentor():
+    bundle, mine = spoken_for("whisper"), speech_llm.Recognizer.__new__(speech_llm.Recognizer)
+    aligner, rng = bundle.model.aligner, np.random.default_rng(0)
+    mine.facts = {"aligner": {"seconds_per_point": aligner.step}, "unspaced": "[\u4e00-\u9fff]"}
+    for words, points in ((3, 40), (7, 20), (1, 300), (5, 6)):
+        start, end = (torch.from_numpy(rng.normal(0, 3, (1, words, points))).float().log_softmax(-1) for _ in range(2))
+        inside = torch.from_numpy(rng.normal(0, 3, (1, words + 1, points))).float()
+        scores = Scores(start, end, inside, torch.ones(1, words, dtype=torch.bool), torch.tensor([points]))
+        expected = aligner.times(scores)[0][0].numpy()
+        found = mine.times(*(s[0].double().numpy() for s in (start, end, inside)))
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+    text = "one - two, three"
+    offsets = bundle.processor.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    found, places = mine.words(text, np.array(offsets))
+    ends, parts = bundle.processor.word_tokens(text, [(0, 3), (6, 10), (11, 16)])
+    assert found == ["one", "two,", "three"] and places["word_tokens"][0].tolist() == [list(e) for e in ends]
+    np.testing.assert_allclose(places["word_parts"][0], parts, atol=1e-6)
+    assert mine.words("\u4e00\u4e8c", np.array([(0, 2)]))[0] == ["\u4e00", "\u4e8c"]
+
+
+ENCODER_KINDS = ("parakeet", "fixed", "window", "wav2vec2-large")
+CLIPS = ((0.03, None, None), (1.3, "en", "Anna"), (4.0, "de", None))
 """Seconds, language, context."""
 
 
 def encoder_of(kind):
-    if kind == "log_mel":
-        return {"log_mel": "whisper", "config": ENCODERS["parakeet"]}
+    if kind == "fixed":
+        return {"log_mel": "fixed", "config": ENCODERS["parakeet"]}
     return {"config": {**WHISPER, "encoder_ffn_dim": 16}, "window": "30s"} if kind == "window" else kind
-
-
-def noise(seconds):
-    return (0.1 * np.random.default_rng(0).standard_normal(round(16000 * seconds))).astype(np.float32)
-
-
-@pytest.mark.parametrize("kind", ENCODER_KINDS)
-def test_features_and_prompt_are_those_of_stentor(kind, program, tmp_path):
-    processor = build(encoder_of(kind), prompt={"instruction": "Say", "language": True, "context": True}).processor
-    processor.save(tmp_path)
-    recognizer = program.Recognizer.__new__(program.Recognizer)  # without graphs
-    recognizer.settings = json.loads((tmp_path / "preprocessor_config.json").read_text())
-    recognizer.tokenizer = program.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    for seconds, language, context in CLIPS:
-        clip = noise(seconds)
-        features, lengths = processor.features([Example("a", clip)])
-        mine, steps = recognizer.features(np.pad(clip, (0, max(0, 1600 - len(clip)))))
-        assert steps == int(lengths[0])
-        np.testing.assert_allclose(mine, features[0].numpy(), atol=2e-3)
-        assert recognizer.words_before(language, context) == processor.ids(processor.prefix(language, context))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ENCODER_KINDS)
-def test_text_is_that_of_torch(kind, tmp_path, program):
-    prompt = {"instruction": "Say", "language": True, "context": True}
-    bundle = exported(tmp_path / "onnx", encoder_of(kind), prompt=prompt)
-    recognizer = program.Recognizer(tmp_path / "onnx")
-    for seconds, language, context in CLIPS[:3]:
-        example = Example("a", noise(seconds), None, language, context)
-        inputs = bundle.processor.collate([example], labels=False).inputs
+def test_text_is_that_of_torch(kind, tmp_path):
+    bundle = build(encoder_of(kind), token_rate=4.0, prompt={"instruction": "Say", "language": True, "context": True})
+    for parameter in bundle.model.llm.parameters():
+        parameter.data.add_(0.2 * torch.randn_like(parameter))
+    write_graphs(bundle, tmp_path)
+    write_program(tmp_path, "speech_llm")
+    recognizer = load_program(tmp_path).Recognizer(tmp_path)
+    for seconds, language, context in CLIPS:
+        noise = (0.1 * np.random.default_rng(0).standard_normal(round(16000 * seconds))).astype(np.float32)
+        inputs = bundle.processor.collate([Example("a", noise, None, language, context)], labels=False).inputs
         most = bundle.processor.max_new_tokens(seconds)
         [(ids, *_)] = bundle.model.generate(inputs, most, {bundle.processor.eos_id})
-        assert recognizer.decode(noise(seconds), language, context) == bundle.processor.decode(ids)
+        assert recognizer.decode(noise, language, context) == (bundle.processor.decode(ids), [])
 
 
 @pytest.mark.parametrize(("longest", "noise"), [(30.0, 0.0), (30.0, 0.001), (4.0, 0.0), (4.0, 0.02)])
-def test_windows_are_those_of_stentor(longest, noise, program):
+def test_windows_are_those_of_stentor(longest, noise):
     rng = np.random.default_rng(1)
     parts = [say(text).audio for text in ("one two three", "four", "when the sun comes out", "nine nine nine")]
     for tail in (0.0, 0.5, 2.5):
@@ -143,44 +129,30 @@ def test_windows_are_those_of_stentor(longest, noise, program):
         audio = np.append(audio, np.zeros(round(16000 * tail))) + noise * rng.standard_normal(1)
         audio = (audio + noise * rng.standard_normal(len(audio))).astype(np.float32)
         activity = EnergyDetector().activity([audio], 16000)
-        assert np.array_equal(program.find_speech(program.frame_levels(audio)), activity.speech)
-        assert program.windows(audio, longest, None, None) == [(w.start, w.end) for w in cut(activity, 16000, longest)]
+        assert np.array_equal(recordings.find_speech(recordings.frame_levels(audio)), activity.speech)
+        assert recordings.windows(audio, longest, None, None) == [
+            (w.start, w.end) for w in cut(activity, 16000, longest)
+        ]
         trained = {"padding": 0.2, "silence": 0.35}
         expected = [(w.start, w.end) for w in cut(activity, 16000, longest, **trained)]
-        assert program.windows(audio, longest, **trained) == expected
-        recognizer = program.Recognizer.__new__(program.Recognizer)
-        recognizer.room, recognizer.limit = 0.2, None
-        np.testing.assert_array_equal(recognizer.with_room(parts[2]), speech_with_room(parts[2], 16000, 0.2)[0])
+        assert recordings.windows(audio, longest, **trained) == expected
+        mine, theirs = recordings.with_room(parts[2], 0.2)[0], speech_with_room(parts[2], 16000, 0.2)[0]
+        np.testing.assert_array_equal(mine, theirs)
     silence = np.zeros(32000, np.float32)
     assert (
-        program.windows(silence, longest, None, None) == [] and program.windows(silence[:0], longest, None, None) == []
+        recordings.windows(silence, longest, None, None) == []
+        and recordings.windows(silence[:0], longest, None, None) == []
     )
-    spans = program.windows(audio, longest, None, None)
+    spans = recordings.windows(audio, longest, None, None)
     assert all(a <= b for (_, a), (b, _) in pairwise(spans))
 
 
-def test_other_rates_are_resampled(tmp_path, program):
+def test_other_rates_are_resampled(tmp_path):
     time = np.arange(44100) / 44100
     write(tmp_path / "a.wav", (0.5 * np.sin(2 * np.pi * 440 * time)).astype(np.float32), 44100)
-    audio = program.read(tmp_path / "a.wav")
+    audio = audio_part.read(tmp_path / "a.wav")
     expected = 0.5 * np.sin(2 * np.pi * 440 * np.arange(16000) / 16000)
     np.testing.assert_allclose(audio[200:-200], expected[200:-200], atol=2e-3)
-
-
-@pytest.mark.parametrize("kind", ["int8", "float16"])
-def test_quantized_graphs_run_and_state_their_error_rate(kind, small, tmp_path, monkeypatch):
-    """Untrained; how much of a trained model's text changes is measured by the slow test below."""
-    folder = shutil.copytree(small, tmp_path / "onnx")
-    quantize(folder, kind)
-    monkeypatch.setattr(onnx_graphs, "COARSE", Tolerance(1.0, 99.0, 1.0))  # untrained, it is never sure
-    model = stentor.load(small, "cpu")
-    assert "export checked on 4 clips: WER" in str(onnx_graphs.compare_quantized(model, folder, kind))
-    facts = json.loads((folder / "onnx_config.json").read_text())
-    assert facts["quantization"] == kind and set(facts["quantized"]["wer"]) == {"model", "export"}
-    sizes = [sum(f.stat().st_size for f in each.glob("*.onnx")) for each in (small, folder)]
-    assert sizes[1] < sizes[0]
-    add_usage(folder, "so", kind)
-    assert {"int8": "in 8 bits", "float16": "in float16"}[kind] in (folder / "README.md").read_text()
 
 
 @pytest.mark.slow
@@ -210,7 +182,7 @@ def test_in_an_environment_of_its_own_packages(tmp_path, here):
     rates = {}
     for kind in ("float32", "int8", "float16"):
         options = [] if kind == "float32" else ["--quantization", kind]
-        here("export", tmp_path / "runs" / "small", "--to", tmp_path / kind, "--onnx", *options)
+        here("export", tmp_path / "runs" / "small", "--to", tmp_path / kind, "--format", "onnx", *options)
         command = [venv / "bin" / "python", tmp_path / kind / "transcribe.py", *files]
         done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
         assert done.returncode == 0, done.stderr

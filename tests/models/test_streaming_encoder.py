@@ -300,10 +300,3 @@ def test_an_export_hears_as_before(kind, tmp_path):
     assert again.processor.streaming == bundle.processor.streaming
     audio = noise(20_000)
     assert torch.allclose(encode_pieces(again, audio, [], 3, 9), masked(bundle, audio, 3, 9), atol=2e-4)
-
-
-def test_it_is_not_exported_to_onnx(tmp_path):
-    pytest.importorskip("onnxruntime")
-    bundle = build("speech_llm")
-    with pytest.raises(ConfigError, match="log_mel: fixed"):
-        bundle.family.save_onnx(bundle, tmp_path)

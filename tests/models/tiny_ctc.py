@@ -22,6 +22,7 @@ CONFIGS = {
     "wav2vec2_layer_norm": {"model_type": "wav2vec2", **LAYER_NORM, **WAVE},
     "hubert": {"model_type": "hubert", **WAVE},
     "wavlm": {"model_type": "wavlm", **WAVE},
+    "data2vec": {"model_type": "data2vec-audio", **WAVE, "num_conv_pos_embeddings": 3, "conv_pos_kernel_size": 5},
     "mms": {"model_type": "wav2vec2", "adapter_attn_dim": 4, **LAYER_NORM, **WAVE},
     "parakeet": {"model_type": "parakeet_ctc", "encoder_config": MELS},
 }

@@ -1,11 +1,14 @@
 """Tiny encoder-decoder recognisers, and what tests do with them."""
 
+import json
+
 import numpy as np
 import torch
 
 from stentor.data.batch import Example
 from stentor.losses.token import CrossEntropy
 from stentor.models.base import Family, TaskRequirements
+from stentor.models.seq2seq.tokenizer import whisper_tokenizer
 from tiny_configs import WHISPER
 
 HALF = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -69,3 +72,42 @@ def answers(bundle, *examples, **options):
     bundle.model.eval()
     inputs = bundle.processor.collate(examples, labels=False).inputs
     return bundle.model.generate(inputs, 12, {bundle.processor.eos_id}, **options)
+
+
+def talking(kind, folder, **config):
+    """The export of a model of `kind` with shaken weights, which writes something other than special tokens."""
+    torch.manual_seed(0)
+    whisper = {"init_std": 0.02, "max_target_positions": 64, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128}
+    settings = CONFIGS[kind] | (whisper if kind == "whisper" else {}) | config
+    bundle = Family.model_validate({"type": "seq2seq", "config": settings, "token_rate": 3.0}).build(
+        TaskRequirements("transcribe")
+    )
+    for name, parameter in bundle.model.named_parameters():
+        if "embed_positions" not in name:
+            parameter.data.add_((0.4 if kind == "whisper" else 0.1) * torch.randn_like(parameter))
+    if kind == "whisper":  # letters alone, clearly chosen: nothing depends on rounding
+        letters = bundle.processor.tokenizer.convert_tokens_to_ids([*"abcdefghijklmnopqrstuvwxyz", "Ġ"])
+        others = torch.ones(bundle.model.config.vocab_size, 1)
+        others[letters] = 0
+        bundle.model.proj_out.weight.data.mul_(1 - others)
+    end, vocabulary = bundle.processor.eos_id, bundle.model.config.vocab_size
+    special = range(end + 1, vocabulary) if kind == "whisper" else bundle.processor.tokenizer.all_special_ids
+    bundle.model.generation_config.begin_suppress_tokens = [end]
+    bundle.model.generation_config.suppress_tokens = sorted(set(special) - {end})
+    bundle.family.save_merged(bundle, folder)
+    (folder / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
+    return folder
+
+
+def openai_tokenizer():
+    """A Whisper tokenizer with as many tokens as OpenAI's: bytes, words that mean nothing and the special tokens."""
+    from transformers import WhisperTokenizer
+
+    small = whisper_tokenizer()
+    vocabulary = {token: i for token, i in small.get_vocab().items() if i < 256}
+    vocabulary |= {f"Ġw{i}": i for i in range(256, 50257)}
+    tokenizer = WhisperTokenizer(vocab=vocabulary, merges=[], pad_token="<|endoftext|>")
+    special = [token for token, _ in sorted(small.get_added_vocab().items(), key=lambda pair: pair[1])]
+    tokenizer.add_special_tokens({"additional_special_tokens": special[1:]})
+    tokenizer.set_prefix_tokens()
+    return tokenizer

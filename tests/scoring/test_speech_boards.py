@@ -15,7 +15,7 @@ from stentor.audio.synth import say
 from stentor.cli import main
 from stentor.commands.evaluate.speech_rows import SpeechRows
 from stentor.errors import ConfigError
-from stentor.evaluators.by_language import ByLanguage
+from stentor.inference.evaluators.by_language import ByLanguage
 from stentor.sources.speech_boards import speech_boards
 from stentor.tasks.speak.evaluator import LoadedEvaluator, SpeechEvaluator, evaluate_clips
 from stentor.text.protocols import NORMALIZERS

@@ -9,7 +9,7 @@ from tiny_omnivoice import LLMS
 
 from stentor.data.load_audio import load_audio
 from stentor.errors import ConfigError
-from stentor.evaluators import recognizer
+from stentor.inference.evaluators import recognizer
 from stentor.losses.codebook import Codebook
 from stentor.losses.sequence import PolicyGradient
 from stentor.models.base import Family

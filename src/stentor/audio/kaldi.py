@@ -129,7 +129,7 @@ class KaldiFeatures(Section):
         if self.dither:
             noise = (rng or np.random.default_rng(_SEED)).standard_normal(len(samples), np.float32)
             samples = samples + np.float32(self.dither) * noise
-        return self._extractor(samples)
+        return self.extractor(samples)
 
     def mirrored(self, signal: Tensor) -> Tensor:
         """The samples that the frames take, mirrored at the ends."""
@@ -142,11 +142,12 @@ class KaldiFeatures(Section):
         return torch.cat([signal[:left].flip(0), signal, signal[len(signal) - max(right, 0) :].flip(0)])
 
     @cached_property
-    def _extractor(self) -> _Extractor:
-        return _Extractor(self)
+    def extractor(self) -> Extractor:
+        """The computation of these features."""
+        return Extractor(self)
 
 
-class _Extractor:
+class Extractor:
     """The computation, with its window and filters."""
 
     def __init__(self, settings: KaldiFeatures):
@@ -163,9 +164,9 @@ class _Extractor:
         """(mel filters, values of the power spectrum that they cover, weights), which together are all filters."""
         if settings.type == "spectrogram":
             return
+        self.filters = _mel_filters(settings.num_mel_bins, fft, settings.sampling_rate, *settings.band)
         # Each bin twice: a complex spectrum is read as real and imaginary parts side by side.
-        filters = _mel_filters(settings.num_mel_bins, fft, settings.sampling_rate, *settings.band)
-        filters = filters.repeat_interleave(2, dim=0)
+        filters = self.filters.repeat_interleave(2, dim=0)
         for mels in torch.arange(settings.num_mel_bins).tensor_split(min(_BANDS, settings.num_mel_bins)):
             columns = slice(int(mels[0]), int(mels[-1]) + 1)
             nonzero = filters[:, columns].any(1).nonzero()[:, 0]

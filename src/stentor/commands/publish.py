@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from stentor.commands.addresses import brought_run
 from stentor.data.storage import is_remote
-from stentor.errors import ConfigError
+from stentor.errors import ConfigError, require
 from stentor.publish import dataset, model, space
+from stentor.publish.files import read
 from stentor.publish.hub import Kind, Target, benchmark_task, licence_of, publish
 
 if TYPE_CHECKING:
@@ -38,13 +39,13 @@ def publish_model(options: PublishModelOptions) -> str:
     def write(folder: Path) -> list[str]:
         if not options.merge:
             return build(folder)
-        from stentor.commands.export.export import export
+        from stentor.export.export import export
         from stentor.inference.load import find_export
 
         # Beside the folder that takes its files, so that they can be linked.
         with tempfile.TemporaryDirectory(prefix=".stentor-merge-", dir=folder.resolve().parent) as parent:
             merged = Path(parent) / "export"
-            check = export(options.model, merged, merge=True, format="hf").partition("; ")[2]  # without the folder
+            check = export(options.model, merged, merge=True).partition("; ")[2]  # without the folder
             adapted = any(find_export(options.model).glob("adapter_*"))
             print(f"{'The adapters are folded in' if adapted else 'The model has no adapters and is whole'}; {check}")
             return build(folder, merged)
@@ -64,11 +65,21 @@ def publish_dataset(options: PublishDatasetOptions) -> str:
 
 def publish_demo(options: PublishDemoOptions) -> str:
     """Publish a demo of a model (a folder, or its id on the Hub) as a Space; see `publish_model` and
-    `stentor.publish.space.build`. The environment variables of `--secret` become the Space's secrets."""
+    `stentor.publish.space.build`. The environment variables of `--secret` become the Space's secrets. With `--static`,
+    see `write_static`."""
+    if not options.static:
+        require("studio", "`stentor publish demo`")
     options.model = brought_run(options.model)
+    if options.runtime is not None and not options.static:
+        raise ConfigError("--runtime is for --static: leave it out.")
+    if options.static and options.secret:
+        raise ConfigError("--secret is for Gradio Spaces: everybody can read the files of a static one. Leave it out.")
 
     def write(folder: Path) -> list[str]:
-        space.build(options.model, folder, title=options.title, task=options.task, hardware=options.hardware)
+        if options.static:
+            print(write_static(options.model, folder, options.title, options.runtime))
+        else:
+            space.build(options.model, folder, title=options.title, task=options.task, hardware=options.hardware)
         if options.card is not None:
             shutil.copyfile(options.card, folder / "README.md")
         return []
@@ -76,7 +87,32 @@ def publish_demo(options: PublishDemoOptions) -> str:
     if missing := [name for name in options.secret if not os.environ.get(name)]:
         raise ConfigError(f"--secret {missing[0]}: there is no environment variable of this name, or it is empty.")
     secrets = {name: os.environ[name] for name in options.secret}
-    return _publish(options, "space", write, Path(options.model), secrets)
+    return _publish(options, "space", write, Path(options.model), secrets, "static" if options.static else "gradio")
+
+
+def write_static(name: str, to: Path, title: str | None = None, package: Path | None = None) -> str:
+    """Write the folder of a static Space into `to`, which must be new or empty: the page of `stentor export --format
+    web`, which is exported, or copied where `name` is such a folder. `package`: see `write_runtime`.
+
+    Answers what was compared. Raises as `stentor.export.export.export`.
+    """
+    from stentor.export.export import Settings, check_empty, export
+    from stentor.export.web.page import LISTING, write_page
+    from stentor.inference.load import TRAINING_CONFIG, find_export
+
+    check_empty(to)
+    training, told = {}, f"The page of {name} is published as it is."
+    if (Path(name) / LISTING).is_file():
+        title = title or read(Path(name) / LISTING).get("title")
+        shutil.copytree(name, to, dirs_exist_ok=True)
+    else:
+        training = read(find_export(name) / TRAINING_CONFIG)
+        told = export(name, to, formats=["web"], settings=Settings(package=package))
+    title = title or training.get("name") or name.rstrip("/").split("/")[-1]
+    write_page(to, title)
+    usage = (to / "README.md").read_text(encoding="utf-8").partition("\n## Export for")[2].partition("\n")[2].strip()
+    (to / "README.md").write_text(space.static_readme(name, title, training, usage), encoding="utf-8")
+    return told
 
 
 def _publish(
@@ -85,10 +121,11 @@ def _publish(
     build: Callable[[Path], list[str]],
     source: Path,
     secrets: Mapping[str, str] | None = None,
+    sdk: str = "gradio",
 ) -> str:
     """Publish what `build` writes. `source`: what is published, beside which its files can be linked; a Hub id is not.
-    Raises ConfigError when there is no file of `--card`."""
-    target = Target(options.to, kind, options.private) if options.to is not None else None
+    `sdk`: of a Space. Raises ConfigError when there is no file of `--card`."""
+    target = Target(options.to, kind, options.private, sdk) if options.to is not None else None
     if options.card is not None and not options.card.is_file():
         raise ConfigError(f"--card {options.card}: there is no such file.")
     beside = source.resolve().parent if not is_remote(source) and source.exists() else None

@@ -56,10 +56,10 @@ class PublishDatasetOptions(LicensedOptions):
     flac: bool = Flag("All audio as FLAC. Without: files as they are, parts of files as FLAC.")
 
 
-@verb("demo", "stentor.commands.publish:publish_demo", PUBLISH, "studio")
+@verb("demo", "stentor.commands.publish:publish_demo", PUBLISH)
 @dataclass(kw_only=True)
 class PublishDemoOptions(PublishOptions):
-    """Publish a demo of a model as a Gradio Space."""
+    """Publish a demo of a model as a Gradio Space, or as a page that runs in the visitor's browser (`--static`)."""
 
     model: str = Argument("Run folder, export folder or Hub id.")
     title: str | None = Option("Title of its page. Default: the model's name.")
@@ -68,4 +68,6 @@ class PublishDemoOptions(PublishOptions):
     secret: list[str] = Option(
         "Name of an environment variable that becomes a secret of the Space. May be repeated.", []
     )
+    static: bool = Flag("A static Space: the page of `stentor export --format web`, which needs no machine.")
+    runtime: Path | None = Option("For --static: a copy of onnxruntime-web, as in `stentor export`.", local=True)
     card: Path | None = Option(CARD, local=True)

@@ -24,7 +24,6 @@ from stentor.callbacks.memory import Memory
 from stentor.callbacks.samples import Samples
 from stentor.commands.addresses import with_local_models
 from stentor.commands.baseline import load_baselines, score_baseline, wants_baseline
-from stentor.commands.export.verify import check_run
 from stentor.commands.run_start import EXPORT_FILES, Start, recorded_origin
 from stentor.commands.run_summary import eval_size_lines, summary
 from stentor.config.checks import check_sections, losses_of
@@ -49,6 +48,7 @@ from stentor.engine.setup import TrainingSetup
 from stentor.engine.signals import on_signal
 from stentor.engine.trainer import Trainer
 from stentor.errors import ConfigError, StentorError, Stopped, without_secrets
+from stentor.export.verify import check_run
 from stentor.inference.load import TRAINING_CONFIG, check_format, from_runs
 from stentor.inference.speak.voice import VOICES
 from stentor.losses.base import expanded

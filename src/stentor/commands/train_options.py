@@ -95,7 +95,7 @@ class ImproveOptions:
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)
 
 
-@verb("voxlm", "stentor.commands.export.voxlm:import_voxlm", group=IMPORT)
+@verb("voxlm", "stentor.commands.export:import_voxlm", group=IMPORT)
 @dataclass(kw_only=True)
 class ImportVoxLMOptions:
     """Import a trained VoxLM model as an export, with the same function. Its word times are not imported."""
@@ -104,20 +104,30 @@ class ImportVoxLMOptions:
     to: Path = Option("Folder to write.", REQUIRED, output=True)
 
 
-@verb("export", "stentor.commands.export.export:export_model")
+@verb("export", "stentor.commands.export:export_model")
 @dataclass(kw_only=True)
 class ExportOptions:
-    """Export a self-contained copy of a model."""
+    """Export a self-contained copy of a model, compared with the model in the runtime that it is for."""
 
     model: str = Argument(FINISHED_MODEL)
     to: Path = Option("Folder to write.", REQUIRED, output=True)
-    merge: bool = Flag("Fold adapters into the weights.")
+    merge: bool = Flag("Fold adapters into the weights (for --format hf; other formats always do).")
     format: str = Option(
-        "hf: safetensors and JSON in the Hub's layout. onnx: graphs. ct2: CTranslate2 (Whisper). Several with commas.",
+        "hf, onnx, sherpa (sherpa-onnx), ctranslate2, ggml (whisper.cpp), gguf (CrispASR), web (a page). Several with "
+        "commas.",
         "hf",
     )
-    onnx: bool = Flag("Short for --format onnx: graphs, checked with onnxruntime.")
+    onnx: bool = Flag("Short for --format onnx.")
     quantization: str | None = Option(
-        "For onnx: int8, float16. For ct2: float16, bfloat16, int8, int8_float16, int16. Default: float32."
+        "Weights: int8, float16 and others that the format has; several with commas. Default: float32."
     )
+    runtime: Path | None = Option(
+        "For --format web: the npm package onnxruntime-web (.tgz or an unpacked folder), without a network. "
+        "Default: downloaded once.",
+        local=True,
+    )
+    judge: str | None = Option(
+        "Recogniser (folder or Hub id) that hears the speech of a model that speaks and of its export."
+    )
+    allow_difference: bool = Flag("Hand the export over though it differs from the model by more than the limit.")
     plugin: list[Path] = Option(PARTS_PLUGINS, [], local=True)

@@ -12,6 +12,7 @@ from stentor.errors import ConfigError
 from stentor.inference.model import Model, read_object
 from stentor.models.base import Family
 from stentor.models.pretrained.weights import ADAPTER_FILE, SECTION_FILE, read_section
+from stentor.models.runtimes.load import export_in, refuse_foreign, refuse_training
 from stentor.models.skeleton import without_weights
 from stentor.section import saved_in
 from stentor.tasks.base import Task
@@ -35,18 +36,22 @@ def load(path: str | Path, device: str = "auto", weights: bool = True) -> Model:
     """
     torch_device = pick_device(device)
     folder = find_export(path, weights)
-    config = read_object(folder / CONFIG)
+    export = export_in(folder)
+    settings = folder if export is None else export.settings
+    config = read_object(settings / CONFIG)
     families: dict[str, Any] = dict(Family.choices())
     family = next((known for known in families.values() if known.can_load(config)), None)
     if family is None:
         if config.get("model_type") == "voxlm":
             raise ConfigError(f"{folder} is a model of VoxLM: `stentor import voxlm {folder} --to FOLDER` first.")
         raise ConfigError(
-            f"{folder / CONFIG} has model_type {config.get('model_type')!r}, which no known model family loads. Known "
-            f"families: {', '.join(sorted(families))}. For a family of a plug-in, give --plugin."
+            f"{settings / CONFIG} has model_type {config.get('model_type')!r}, which no known model family loads. "
+            f"Known families: {', '.join(sorted(families))}. For a family of a plug-in, give --plugin."
         )
-    with saved_in(folder / CONFIG), nullcontext() if weights else without_weights():
-        bundle = family.load(folder)
+    if export is not None and torch_device.type != "cpu" and device != "auto":
+        raise ConfigError(f"{folder} is an {export.format} export, which runs on the CPU here: leave the device out.")
+    with saved_in(settings / CONFIG), nullcontext() if weights else without_weights():
+        bundle = export.open(family) if export is not None and weights else family.load(settings)
     if weights:
         bundle.model.to(torch_device).eval()
     if weights and (codec := bundle.traits.codec) is not None:
@@ -83,6 +88,8 @@ def from_runs(family: AnyFamily) -> AnyFamily:
     for key, value in named.items():
         if value and not (Path(value) / CONFIG).is_file() and (Path(value) / "resolved.yaml").is_file():
             update[key] = str(find_export(value))
+    for value in filter(None, (named | update).values()):
+        refuse_training(Path(value))
     export = Path((named | update).get("source") or "")
     if (export / ADAPTER_FILE).is_file() and (export / SECTION_FILE).is_file():
         base, _ = read_section(type(family), export)
@@ -99,6 +106,8 @@ def check_format(folder: Path) -> None:
 
 def _export_folder(path: str | Path, weights: bool) -> Path:
     folder = as_path(path)
+    if not is_remote(folder):
+        refuse_foreign(folder)
     if folder.is_dir():
         if (folder / CONFIG).is_file():
             return folder

@@ -28,9 +28,16 @@ if TYPE_CHECKING:
     from stentor.models.contracts import ServedTask
 
 ONNX_CONFIG = "onnx_config.json"
-"""Sizes, names and versions of an ONNX export (`Family.save_onnx`)."""
+"""Sizes, names and versions of an ONNX export."""
+ONNX_FORMAT = 1
+"""Version of the layout of an ONNX export; a reader refuses another."""
 ONNX_INLINE = 1 << 30
 """Bytes of weights up to which a graph is one file; larger ones have NAME.onnx.data, as they must above 2 GB."""
+
+EXPORT_FACTS = "export.json"
+"""Facts of an export for another runtime: format, runtime, rows of the comparison."""
+SETTINGS = "stentor"
+"""Folder in an export whose config.json is the runtime's own, with the family's: config.json, processor files."""
 
 
 @dataclass
@@ -219,20 +226,6 @@ class Family(Choice):
     def save_merged(self, bundle: Bundle, folder: Path) -> None:
         """Write an export that needs nothing else: adapters folded in, weights of the bases included."""
         self._module("export").save_merged(bundle, folder)
-
-    def save_onnx(self, bundle: Bundle, folder: Path) -> None:
-        """Write the model as ONNX graphs that `load` reads too, with processor files, into a folder that is there.
-
-        Raises ConfigError for families that have none, and naming the part that cannot be exported.
-        """
-        raise ConfigError(f"Models of the family {self.type} have no ONNX export: leave out --onnx.")
-
-    def save_ct2(self, bundle: Bundle, folder: Path, quantization: str | None) -> None:
-        """Write the model for CTranslate2, its weights as `quantization` says, into a folder that is there.
-
-        Raises ConfigError for families that CTranslate2 does not run, and without the package.
-        """
-        raise ConfigError(f"CTranslate2 runs no models of the family {self.type}, only Whisper: leave out ct2.")
 
     @classmethod
     def load(cls, folder: Path, trainable: bool = False) -> Bundle:

@@ -48,6 +48,8 @@ class Target:
     kind: Kind
     private: bool | None = None
     """None: private when it has to be made, and as it is when it is private already."""
+    sdk: str = "gradio"
+    """Kind of a Space: gradio or static."""
 
     def __post_init__(self) -> None:
         if not REPO.fullmatch(self.repo):
@@ -270,7 +272,7 @@ def _open(api: Any, target: Target, say: Say) -> set[str]:
                 target.repo,
                 repo_type=target.kind,
                 private=private,
-                space_sdk="gradio" if target.kind == "space" else None,
+                space_sdk=target.sdk if target.kind == "space" else None,
             )
         except HfHubHTTPError as error:
             if error.response.status_code != 409:

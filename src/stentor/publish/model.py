@@ -13,6 +13,7 @@ from stentor.data.yaml_text import read_yaml
 from stentor.errors import ConfigError
 from stentor.inference.load import TRAINING_CONFIG, find_export
 from stentor.inference.speak.voice import VOICES
+from stentor.models.base import EXPORT_FACTS
 from stentor.publish.card import TaskOf, base_models, on_hub, training_sources, write_card
 from stentor.publish.files import link_or_copy, local_bases, read, tensors
 
@@ -116,9 +117,11 @@ def _source(model: str | Path) -> Path:
 def check(export: Path) -> None:
     """Raises ConfigError for an export that others could not load, or could not load safely."""
     weights = [p for p in export.rglob("*") if p.suffix in (".safetensors", ".onnx") or p.name == "model.bin"]
-    ct2 = (export / "ct2_config.json").is_file() or (export / "ct2").is_dir()
+    written = {
+        path.parent for path in export.rglob(EXPORT_FACTS) if read(path).get("format") in ("ctranslate2", "ggml")
+    }
     for path in export.rglob("*"):
-        if path.suffix in PICKLES and not (ct2 and path.name == "model.bin"):
+        if path.suffix in PICKLES and not written & set(path.parents):
             raise ConfigError(
                 f"{path} may be a pickle, which runs code when it is loaded: export the model with `stentor export`, "
                 "save a voice of OmniVoice again with --voice and --save-voice."

@@ -104,6 +104,15 @@ def build(
     return to
 
 
+def static_readme(name: str, title: str, training: Mapping[str, Any], usage: str) -> str:
+    """README.md of a static Space with the page of the model `name`; `usage`: how the page was compared."""
+    here = Path(name).exists() or not HUB_ID.fullmatch(name)
+    section = training.get("model") or {}
+    named = [*([] if here else [name]), *(base_models({"model": section}) if section else [])]
+    header = _header(title, "transcribe", named, sdk="static", app_file="index.html")
+    return f"{header}\n\n# {plain(title)}\n\n{TASKS['transcribe'][0]}\n\n{usage}\n"
+
+
 def build_page(model: str | Path, to: Path, title: str | None = None, task: str | None = None) -> Path:
     """Write the page of a demo that runs on this machine into the folder `to`, and answer its program; the model stays
     where it is. Limits are high, as there are no other users. Raises ConfigError as `build` does, and without
@@ -222,28 +231,22 @@ def _space_ranges() -> dict[str, Any]:
 
 def _readme(facts: Mapping[str, Any], hardware: str) -> str:
     """README.md with the header that the Hub reads."""
-    from huggingface_hub import SpaceCardData
-
-    data = SpaceCardData(
-        title=facts["title"],
-        emoji=TASKS[facts["task"]][1],
-        colorFrom="blue",
-        colorTo="indigo",
+    header = _header(
+        facts["title"],
+        facts["task"],
+        facts["hub"],
         sdk="gradio",
         sdk_version=version("gradio"),
         python_version=".".join(platform.python_version_tuple()[:2]),
         app_file="app.py",
-        pinned=False,
         suggested_hardware=hardware,
-        models=facts["hub"] or None,
-        tags=["stentor", "speech", facts["task"]],
     )
     served = (
         "the model in `model/`" if facts["local"] else f"[`{facts['model']}`](https://huggingface.co/{facts['model']})"
     )
     limits = facts["limits"]
     parts = [
-        f"---\n{data.to_yaml()}\n---",
+        header,
         f"# {plain(facts['title'])}",
         f"{facts['description']} {PIPELINES[facts['task']][1]} with {served}, trained and served with Stentor.",
         f"Recordings may have {limits['seconds']} s and {limits['megabytes']} MB, texts {limits['characters']} "
@@ -257,6 +260,15 @@ def _readme(facts: Mapping[str, Any], hardware: str) -> str:
             "and secrets): give it one that may only read. No file holds a token."
         )
     return "\n\n".join(parts) + "\n"
+
+
+def _header(title: str, task: str, models: list[str], **settings: Any) -> str:
+    """The header of README.md that the Hub reads."""
+    from huggingface_hub import SpaceCardData
+
+    tags = ["stentor", "speech", task]
+    look: dict[str, Any] = {"emoji": TASKS[task][1], "colorFrom": "blue", "colorTo": "indigo", "pinned": False}
+    return f"---\n{SpaceCardData(title=title, models=models or None, tags=tags, **look, **settings).to_yaml()}\n---"
 
 
 def _copy(export: Path, to: Path, training: dict[str, Any]) -> None:

@@ -221,9 +221,9 @@ def _records(
     """(the loss, the records by id, those left out); without a loss where there is no model, or a record without a
     recording."""
     from stentor.commands.evaluate.records import records
-    from stentor.commands.export.probe import losses_of
     from stentor.engine.evaluate import EvalOptions, EvalSet, EvalSetup
     from stentor.engine.evaluate import evaluate as score
+    from stentor.export.probe import losses_of
 
     dropped = DropCounter()
     if loaded is not None and not isinstance(source, SpeechList):

@@ -50,6 +50,9 @@ def encode_states(
             first = encoder.feature_extractor.conv_layers[0]
             if isinstance(norm := _norm(first), ClipNorm):
                 norm.frames = (lengths - first.conv.kernel_size[0]) // first.conv.stride[0] + 1
+            if kind == "data2vec-audio":
+                for layer in encoder.encoder.pos_conv_embed.layers:
+                    layer.activation.frames = frames
         output = encoder(inputs, attention_mask=attend, output_hidden_states=every)
         states = [*(output.hidden_states[:-1] if every else ()), output.last_hidden_state]
     valid = mask(frames, states[-1].shape[1])[..., None]
@@ -149,6 +152,23 @@ class ClipNorm(nn.GroupNorm):
         return y.to(x.dtype)
 
 
+class ClipActivation(nn.Module):
+    """An activation of [B, C, T] that leaves zeros at padding, for the next convolution of a stack.
+
+    `frames` [B] must be set before each forward.
+    """
+
+    frames: Tensor
+
+    def __init__(self, activation: nn.Module):
+        super().__init__()
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        active: Tensor = self.activation(x)
+        return active * mask(self.frames, x.shape[2])[:, None]
+
+
 class ChannelNorm(nn.LayerNorm):
     """Layer norm over the channels of [B, C, T]."""
 
@@ -160,9 +180,9 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
     """Make an encoder's output a function of the clip alone, in training too.
 
     transformers' own SpecAugment is off (ours is per item, from the item's seed). Group norms over time become
-    `ClipNorm`. The batch norms of Parakeet (FastConformer) become layer norms when it is built from a config; a
-    pretrained one keeps them with frozen statistics, the usual way to fine-tune it. With `streaming` its convolutions
-    look back only.
+    `ClipNorm`, activations between Data2Vec's positional convolutions `ClipActivation`. The batch norms of Parakeet
+    (FastConformer) become layer norms when it is built from a config; a pretrained one keeps them with frozen
+    statistics, the usual way to fine-tune it. With `streaming` its convolutions look back only.
     """
     config = encoder.config
     if config.model_type == "whisper":
@@ -172,13 +192,7 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
             encoder.conv1 = CausalConv.of(encoder.conv1)  # it needs 10 ms less; the second one looks back anyway
             _add_lookahead(encoder, streaming, config.d_model, 50)
     if config.model_type in WAVE:
-        config.apply_spec_augment = False
-        for name, parameter in encoder.named_parameters(recurse=False):
-            if name == "masked_spec_embed":  # only for masking, so it never gets a gradient
-                parameter.requires_grad_(False)
-        first = encoder.feature_extractor.conv_layers[0]
-        if isinstance(norm := _norm(first), nn.GroupNorm):
-            first.layer_norm = ClipNorm.of(norm)
+        _adjust_wave(encoder)
     if config.model_type == "parakeet_encoder":
         for layer in encoder.layers:
             if pretrained:
@@ -190,6 +204,19 @@ def adjust(encoder: Any, pretrained: bool, streaming: Streaming | None = None) -
         if streaming is not None:
             _add_lookahead(encoder, streaming, config.hidden_size, SAMPLE_RATE / HOP / config.subsampling_factor)
     return encoder
+
+
+def _adjust_wave(encoder: Any) -> None:
+    encoder.config.apply_spec_augment = False
+    for name, parameter in encoder.named_parameters(recurse=False):
+        if name == "masked_spec_embed":  # only for masking, so it never gets a gradient
+            parameter.requires_grad_(False)
+    first = encoder.feature_extractor.conv_layers[0]
+    if isinstance(norm := _norm(first), nn.GroupNorm):
+        first.layer_norm = ClipNorm.of(norm)
+    if encoder.config.model_type == "data2vec-audio":
+        for layer in encoder.encoder.pos_conv_embed.layers:
+            layer.activation = ClipActivation(layer.activation)
 
 
 def _add_lookahead(encoder: Any, streaming: Streaming, width: int, frame_rate: float) -> None:

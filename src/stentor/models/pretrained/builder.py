@@ -146,10 +146,19 @@ class PretrainedBuilder(ABC):
             self._write_adapters(bundle, model, weights, folder)
         else:
             self.write_whole(bundle, fold_state(model, weights), folder)
+        self._write_rest(bundle, folder, ours | self.facts(bundle, to_base))
+
+    def _write_rest(self, bundle: Bundle, folder: Path, facts: dict[str, Any]) -> None:
         bundle.processor.save(folder)
         self.write_configs(bundle, folder)
-        if facts := ours | self.facts(bundle, to_base):
+        if facts:
             write_json(folder / SECTION_FILE, facts)
+
+    def save_configs(self, bundle: Bundle, folder: Path) -> None:
+        """Write all of a whole export but its weights into a folder that is there, beside graphs in another format."""
+        whole = dataclasses.replace(bundle, family=standalone(bundle.family))
+        ours = {n: t.tolist() for n, t in cpu_state(bundle.model).items() if not n.startswith(self._prefix)}
+        self._write_rest(whole, folder, ours | self.facts(whole, False))
 
     def _write_adapters(self, bundle: Bundle, model: Any, weights: dict[str, Tensor], folder: Path) -> None:
         settings = model.peft_config[ADAPTER]

@@ -9,12 +9,10 @@ ones in processor.py and modeling.py. The names of parts and weights are those o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stentor.models.base import Bundle
 from stentor.models.pretrained.kind import Kinds
 from stentor.models.pretrained.lora import Lora
 from stentor.models.pretrained.quantize import Bits, check
@@ -31,13 +29,11 @@ class ModelFacts:
     options: frozenset[str] = frozenset()
     """Options of a transcription call that it supports; see `Family.decoding_options`."""
     translates: bool = False
-    ct2: bool = False
-    """Whether CTranslate2 runs it."""
 
 
 MODELS: Kinds[ModelFacts] = Kinds(
     whisper=ModelFacts(
-        "Whisper", frozenset({"merges", "timestamps", "full_window"}), frozenset({"prompt"}), translates=True, ct2=True
+        "Whisper", frozenset({"merges", "timestamps", "full_window"}), frozenset({"prompt"}), translates=True
     ),
     moonshine=ModelFacts("Moonshine"),
     moonshine_streaming=ModelFacts("Moonshine streaming"),
@@ -117,11 +113,3 @@ class Seq2Seq(BuiltFamily):
 
     def translates(self) -> bool:
         return self.facts().translates
-
-    def save_ct2(self, bundle: Bundle, folder: Path, quantization: str | None) -> None:
-        """Write what CTranslate2 and faster-whisper load, adapters folded in; for Whisper alone."""
-        from stentor.models.seq2seq.ct2 import save
-
-        if not self.facts().ct2:
-            super().save_ct2(bundle, folder, quantization)
-        save(bundle, folder, quantization)

@@ -180,6 +180,3 @@ class SpeechLLM(PretrainedFamily):
 
     def decoding_options(self) -> frozenset[str]:
         return super().decoding_options() | ({"context"} if self.prompt.context and self.stream is None else set())
-
-    def save_onnx(self, bundle: Bundle, folder: Path) -> None:
-        self._module("onnx").save_onnx(bundle, folder)

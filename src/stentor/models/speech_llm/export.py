@@ -6,9 +6,9 @@ from pathlib import Path
 from stentor.errors import ConfigError
 from stentor.models.base import ONNX_CONFIG, Bundle
 from stentor.models.pretrained.parts import exported_tensor_names, load_parts, save, save_merged
+from stentor.models.runtimes.graph import onnx_facts
 from stentor.models.speech_llm.build import apply_memory_options, assemble
 from stentor.models.speech_llm.config import SpeechLLM
-from stentor.models.speech_llm.onnx import FORMAT
 from stentor.models.speech_llm.onnx_model import OnnxModel
 from stentor.models.speech_llm.processor import SpeechLLMProcessor
 
@@ -27,17 +27,7 @@ def load_onnx(folder: Path, trainable: bool = False) -> Bundle:
     to be `trainable`, which graphs are not."""
     if trainable:
         raise ConfigError(f"{folder} is an ONNX export, which cannot be trained: give the export it was made from.")
-    try:
-        facts = json.loads((folder / ONNX_CONFIG).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(
-            f"{folder / ONNX_CONFIG} cannot be read as JSON ({error}): export the model again."
-        ) from error
-    if facts["format"] != FORMAT:
-        raise ConfigError(
-            f"{folder / ONNX_CONFIG} has layout {facts['format']}, written by Stentor {facts['stentor_version']}; this "
-            f"version reads layout {FORMAT}: export the model again."
-        )
+    facts = onnx_facts(folder)
     processor = SpeechLLMProcessor.load(folder)
     family = SpeechLLM.model_validate(json.loads((folder / "config.json").read_text(encoding="utf-8"))["family"])
     model = OnnxModel(folder, facts, processor.shape).eval()

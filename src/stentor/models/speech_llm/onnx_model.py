@@ -11,41 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stentor.errors import ConfigError, require
 from stentor.models.contracts import GenerationOutput
 from stentor.models.decoding.search import LanguageModelDecoder, search, token_limits
 from stentor.models.encoders.cache import EncoderCache
 from stentor.models.encoders.geometry import Geometry
+from stentor.models.runtimes.graph import Graph, OnCPU, graphs_of, place
 from stentor.models.speech_llm.aligner import WordAligner
 from stentor.models.speech_llm.boundaries import Scores
 from stentor.models.speech_llm.modeling import SpeechLLMModel, lowest_of_words
 
 
-class Graph:
-    """One ONNX file: tensors in by name, tensors out in the order of the graph."""
-
-    def __init__(self, path: Path):
-        require("onnx", f"{path.parent} (an ONNX export)", "onnxruntime")
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # errors; warnings are about nodes that it removes
-        options.intra_op_num_threads = torch.get_num_threads()
-        try:
-            self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime's exceptions share no base class of their own
-            raise ConfigError(
-                f"{path} is damaged or missing ({' '.join(str(error).split())}): export again."
-            ) from error
-        self.inputs = {node.name for node in self.session.get_inputs()}
-
-    def __call__(self, **tensors: Tensor) -> list[Tensor]:
-        # The exporter leaves out what a graph has no use for.
-        arrays = {name: tensor.cpu().contiguous().numpy() for name, tensor in tensors.items() if name in self.inputs}
-        return [torch.from_numpy(array) for array in self.session.run(None, arrays)]
-
-
-class OnnxModel(EncoderCache):
+class OnnxModel(OnCPU, EncoderCache):
     """The graphs behind the methods that tasks and inference call; see `SpeechLLMModel` for their arguments.
 
     Answers lie on the CPU, where onnxruntime runs.
@@ -53,19 +29,16 @@ class OnnxModel(EncoderCache):
 
     def __init__(self, folder: Path, facts: dict[str, Any], shape: Geometry):
         super().__init__()
+        self.place = place()
         self.shape, self.factor = shape, facts["frames_per_position"]
-        graphs = {name: Graph(folder / graph["file"]) for name, graph in facts["graphs"].items()}
+        names = sorted({"encoder", "llm"} | facts["graphs"].keys())
+        graphs = dict(zip(names, graphs_of(folder, facts, *names)))
         self.encoder, self.llm = graphs["encoder"], graphs["llm"]
         self.ctc_head: Any = graphs.get("ctc")
         self.aligner: Any = OnnxAligner(graphs["aligner"], facts["aligner"], shape) if facts["aligner"] else None
         self.cache, self.text_width = facts["cache"], facts["text_width"]
-        self.place = nn.Parameter(torch.empty(0), requires_grad=False)  # callers look there for the model's device
 
     capabilities: Any = SpeechLLMModel.capabilities
-
-    def _apply(self, fn: Any, recurse: bool = True) -> OnnxModel:
-        """Stays where it is: on the CPU, in float32."""
-        return self
 
     def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Frames [B, F, width] and audio positions [B, P, text width], zero at padding, and lengths [B] of the frames.
@@ -76,7 +49,7 @@ class OnnxModel(EncoderCache):
         frames, audio = [], []
         for row, length, count in zip(features, lengths.tolist(), counts.tolist()):
             clip = row if self.shape.window else row[..., :length]
-            clip_frames, clip_audio = self.encoder(features=clip[None].float(), lengths=torch.tensor([length]))
+            clip_frames, clip_audio, *_ = self.encoder(features=clip[None].float(), lengths=torch.tensor([length]))
             frames.append(clip_frames[0, :count])
             audio.append(clip_audio[0, : -(-count // self.factor)])
         output = pad(frames), pad(audio), counts

@@ -21,6 +21,11 @@ def save(bundle: Bundle, state: dict[str, Tensor], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(state, folder)
     bundle.processor.save(folder)
+    write_config(bundle, folder)
+
+
+def write_config(bundle: Bundle, folder: Path) -> None:
+    """Write config.json."""
     model: Any = bundle.model
     config = {
         "model_type": "transformer",

@@ -44,7 +44,7 @@ def spectra(audio: np.ndarray, active: np.ndarray, frame_seconds: float, rate: i
     audio = np.pad(audio, (0, max(0, size - len(audio)))).astype(np.float32)
     frames = np.lib.stride_tricks.sliding_window_view(audio, size)[:: size // 2]
     power = np.abs(np.fft.rfft(frames * np.hanning(size).astype(np.float32), axis=1)) ** 2
-    mels = np.log(power.astype(np.float32) @ _bands(size, rate) + 1e-8)
+    mels = np.log(power.astype(np.float32) @ mel_bands(size, rate) + 1e-8)
     middles = (np.arange(len(mels)) * (size // 2) + size / 2) / rate
     frame_of = np.minimum((middles / frame_seconds).astype(int), len(active) - 1)
     level = mels.mean(1)
@@ -58,7 +58,7 @@ def spectra(audio: np.ndarray, active: np.ndarray, frame_seconds: float, rate: i
 
 
 @lru_cache(maxsize=4)
-def _bands(size: int, rate: int) -> np.ndarray:
+def mel_bands(size: int, rate: int) -> np.ndarray:
     """Triangular mel filters float32 [size / 2 + 1, BANDS] from 60 to 7600 Hz, or as far as the rate goes."""
     top = min(7600.0, 0.475 * rate)
     edges = 700 * (np.exp(np.linspace(np.log1p(60 / 700), np.log1p(top / 700), BANDS + 2)) - 1)

@@ -1,7 +1,7 @@
 """Speech evaluators: second models that transcribe speech, embed its voice or predict its quality.
 
-To add an evaluator: one file in `stentor/evaluators`, or in a plug-in, with a `SpeechEvaluator` subclass. A predictor
-of quality (UTMOS, DNSMOS, ...) is one with `gives = "quality"`; see examples/evaluator.
+To add an evaluator: one file in `stentor/inference/evaluators`, or in a plug-in, with a `SpeechEvaluator` subclass.
+A predictor of quality (UTMOS, DNSMOS, ...) is one with `gives = "quality"`; see examples/evaluator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LoadedEvaluator:
 class SpeechEvaluator(Choice):
     """A second model that listens to synthetic speech."""
 
-    package: ClassVar = "stentor.evaluators"
+    package: ClassVar = "stentor.inference.evaluators"
     required: ClassVar[tuple[str, ...]] = ("load",)
     gives: ClassVar[Literal["text", "voice", "quality"]]
     """The output for a clip: its text (str), an embedding of the voice (float32 [E]), or a number where higher is

@@ -51,7 +51,7 @@ class Spectra:
         updates (Lee and Seung 2001) from the least-squares solution."""
         mel = (log_mel.exp() - self.floor).clamp(min=self.floor * 1e-3)
         power = (mel @ self.inverse).clamp(min=self.floor * 1e-3)
-        norm = self.filters.sum(1) + 1e-12
+        norm = self.filters.sum(1).clamp(min=1e-12)
         for _ in range(rounds):
             power *= ((mel / (power @ self.filters).clamp(min=1e-12)) @ self.filters.T) / norm
         return power

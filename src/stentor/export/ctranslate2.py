@@ -1,0 +1,111 @@
+"""Whisper in the format of CTranslate2 (the engine below faster-whisper), written by CTranslate2's own converter."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stentor.data.batch import Example
+from stentor.export.exporter import Exporter
+from stentor.export.whisper import frames_of, not_whisper, pieces_of, prompt_of, with_times, words_of
+from stentor.inference.align.whisper import FRAME, alignment_heads
+from stentor.inference.model import Model
+from stentor.models.base import SETTINGS, Bundle
+from stentor.models.seq2seq.build import builder
+
+UNUSED = "<|startoflm|>"
+"""A token that no prompt has."""
+USAGE = """\
+faster-whisper and CTranslate2 run this folder:
+
+```python
+from faster_whisper import WhisperModel  # pip install faster-whisper
+
+segments, facts = WhisperModel("{folder}", device="cpu").transcribe("speech.wav", word_timestamps=True)
+print(" ".join(segment.text for segment in segments))
+```
+"""
+
+
+class WhisperCTranslate2(Exporter):
+    """model.bin, config.json, vocabulary.json, and tokenizer.json and preprocessor_config.json for faster-whisper."""
+
+    runtime = "ctranslate2"
+    extra = "ct2"
+    quantizations = {
+        "float16": 0.2,
+        "bfloat16": 0.2,
+        "int16": 0.2,
+        "int8": 1.0,
+        "int8_float32": 1.0,
+        "int8_float16": 1.0,
+        "int8_bfloat16": 1.0,
+    }
+    usage = USAGE
+
+    def refusal(self, bundle: Bundle) -> str | None:
+        return not_whisper(bundle, "CTranslate2")
+
+    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+        from ctranslate2.converters import TransformersConverter
+        from transformers import WhisperFeatureExtractor
+
+        bundle = model.bundle
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            bundle.family.save_merged(bundle, Path(scratch))
+            converter = TransformersConverter(scratch)
+            # It empties the folder first, so what else belongs there comes after.
+            converter.convert(str(folder), quantization=quantization or "float32", force=True)
+        bundle.processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+        extractor = WhisperFeatureExtractor(feature_size=bundle.processor.mels)
+        (folder / "preprocessor_config.json").write_text(extractor.to_json_string(), encoding="utf-8")
+        config = folder / "config.json"
+        facts = json.loads(config.read_text(encoding="utf-8"))
+        # The converter knows them only from newer generation configs.
+        facts["lang_ids"] = sorted(bundle.processor.languages.values())
+        facts["alignment_heads"] = alignment_heads(bundle.model)
+        config.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        _write_settings(bundle, folder)
+
+    def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        import ctranslate2
+
+        processor: Any = model.bundle.processor
+        whisper = ctranslate2.models.Whisper(str(folder), device="cpu", compute_type="default")
+        outputs = []
+        for example in examples:
+            inputs = processor.collate([example], labels=False).inputs
+            prompt = prompt_of(model.bundle.model, inputs)
+            features = whisper.encode(ctranslate2.StorageView.from_array(inputs["features"].numpy()))
+            limit = processor.max_new_tokens(len(example.audio) / processor.sample_rate)  # type: ignore[arg-type]
+            # It writes at most half of `max_length` tokens, and no more than `max_length` with the prompt.
+            most = max(2 * limit, len(prompt) + limit)
+            [result] = whisper.generate(features, [prompt], beam_size=1, max_length=most)
+            ids = [i for i in result.sequences_ids[0] if i != processor.eos_id][:limit]
+            words = []
+            if ids:
+                # It counts frames of the features, two for one of the encoder.
+                [path] = whisper.align(features, prompt[:-1], [ids], 2 * frames_of(example))
+                tokens, frames = np.array(path.alignments).T
+                times = (FRAME * frames[np.flatnonzero(np.diff(tokens, prepend=-1))]).tolist()
+                words = words_of(pieces_of(processor, ids), times[:-1], times[1:], example.language)
+            outputs.append({"text": processor.decode(ids).strip(), "words": words})
+        return outputs
+
+    def same_inputs(self, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        return with_times(model, examples)
+
+
+def _write_settings(bundle: Bundle, folder: Path) -> None:
+    """Write what Stentor needs to run the folder, and name the empty token by which CTranslate2 knows a Whisper that
+    detects languages."""
+    (folder / SETTINGS).mkdir()
+    builder.save_configs(bundle, folder / SETTINGS)
+    path = folder / "vocabulary.json"
+    vocabulary = json.loads(path.read_text(encoding="utf-8"))
+    if bundle.processor.languages and "" not in vocabulary and UNUSED in vocabulary:
+        vocabulary[vocabulary.index(UNUSED)] = ""
+        path.write_text(json.dumps(vocabulary, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,81 @@
+"""Programs beside ONNX exports, which run them without Stentor and torch: put together from the parts in `templates`.
+
+Every part is a module. A part imports names of others by `from stentor.export.templates.PART import ...`; in the
+program these lines are gone, and all other imports come once, at the top.
+"""
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from stentor.models.contracts import Processor
+
+TEMPLATES = Path(__file__).parent / "templates"
+TRANSCRIBING = ("audio", "recordings", "transcribing")
+"""Parts of every program that transcribes."""
+INTERNAL = "stentor.export.templates"
+
+
+def write_program(folder: Path, kind: str, name: str = "transcribe.py", parts: Sequence[str] = TRANSCRIBING) -> None:
+    """Write the program of a kind of model, the part of that name, with the `parts` that it uses."""
+    (folder / name).write_text(program(kind, parts), encoding="utf-8")
+
+
+def program(kind: str, parts: Sequence[str] = TRANSCRIBING) -> str:
+    """The text of a program: the docstring of the kind, the imports of all parts, then the parts in order."""
+    imports: dict[str, set[str]] = {}
+    docstring, bodies = "", []
+    for part in (*parts, kind):
+        text = (TEMPLATES / f"{part}.py").read_text(encoding="utf-8")
+        first, *nodes = ast.parse(text).body
+        code = [node for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom)]
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                imports |= {f"import {ast.unparse(alias)}": set() for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not str(node.module).startswith(INTERNAL):
+                imports.setdefault(f"from {node.module} import", set()).update(map(ast.unparse, node.names))
+        lines = text.splitlines()
+        bodies.append("\n".join(lines[code[0].lineno - 1 :]))
+        docstring = "\n".join(lines[: first.end_lineno])
+    ours = [line for line in imports if line.split()[1] in sys.stdlib_module_names]
+    blocks = (sorted(ours, key=_order), sorted(imports.keys() - ours, key=_order))
+    listed = ("\n".join(f"{line} {', '.join(sorted(imports[line]))}".rstrip() for line in block) for block in blocks)
+    return "\n\n".join([docstring, *listed]) + "\n\n\n" + _used("\n\n\n".join(bodies)) + "\n"
+
+
+def _used(text: str) -> str:
+    """The text without the functions that nothing in it names."""
+    tree, lines = ast.parse(text), text.splitlines()
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for node in reversed(tree.body):
+        if isinstance(node, ast.FunctionDef) and node.name not in names:
+            del lines[node.lineno - 1 : node.end_lineno + 2]  # type: ignore[operator]
+    return "\n".join(lines)
+
+
+def _order(line: str) -> tuple[bool, str]:
+    """`import` before `from`, as ruff sorts them."""
+    return line.startswith("from"), line.lower()
+
+
+def program_facts(processor: Processor) -> dict[str, Any]:
+    """Keys of onnx_config.json that programs read: `sample_rate`, `max_seconds` (None: any) and `speech`."""
+    trained = processor.trained_speech
+    return {
+        "sample_rate": processor.sample_rate,
+        "max_seconds": processor.max_seconds,
+        "speech": None if trained is None else asdict(trained),
+    }
+
+
+def load_program(folder: Path, name: str = "transcribe.py") -> Any:
+    """The module of a folder's program."""
+    spec = importlib.util.spec_from_file_location(f"{folder.name}_{Path(name).stem}", folder / name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,1 @@
+"""Exports for sherpa-onnx."""

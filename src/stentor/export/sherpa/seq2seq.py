@@ -1,12 +1,9 @@
-"""Whisper and Moonshine for sherpa-onnx 2.0.1.
+"""Whisper for sherpa-onnx 2.0.1, as `OfflineWhisperModel` reads it.
 
-Whisper, as `OfflineWhisperModel` reads it:
 encoder.onnx    mel [1, mels, T] -> n_layer_cross_k and n_layer_cross_v [layers, 1, F, width], with the metadata
 decoder.onnx    tokens [1, L], in_n_layer_self_k_cache and _v_cache [layers, 1, positions, width], n_layer_cross_k and
                 _v, offset [1] -> logits [1, L, V], out_n_layer_self_k_cache and _v_cache, cross_attention_weights
                 [1, heads, L, F] of the alignment heads, as logarithms, because sherpa-onnx takes the softmax itself
-Moonshine and Moonshine streaming, as `OfflineMoonshineModelV2` reads them:
-encoder.onnx    audio [1, samples] -> states; decoder.onnx: see `stentor.export.onnx.seq2seq`
 tokens.txt      bytes of each token in base64 and its number
 
 sherpa-onnx fills Whisper's windows with zeros, and not with silence; the encoder's graph makes silence of them and
@@ -19,22 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
 
 from stentor.audio.features import HOP, RATE, WINDOW
 from stentor.data.batch import Example
 from stentor.export.exporter import Exporter
-from stentor.export.onnx.frontend import frontend
 from stentor.export.onnx.quantize import KINDS, quantize
-from stentor.export.onnx.seq2seq import DecoderGraph, EncoderGraph, example_inputs, trace_decoder
+from stentor.export.onnx.seq2seq import DecoderGraph, EncoderGraph, example_inputs
 from stentor.export.onnx.trace import add_metadata, trace
 from stentor.export.whisper import attention_weights, token_bytes, with_times, words_of
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
-from stentor.models.seq2seq import moonshine, whisper
-from stentor.models.seq2seq.modeling import Seq2SeqModel
+from stentor.models.seq2seq import whisper
 
 ENCODER, DECODER, TOKENS = "encoder.onnx", "decoder.onnx", "tokens.txt"
 USAGE = """\
@@ -53,9 +48,8 @@ recognizer.decode_stream(stream)
 print(stream.result.text, stream.result.tokens, stream.result.timestamps)
 ```
 
-With an empty `language` it is detected. Moonshine: `OfflineRecognizer.from_moonshine_v2` with the same three files.
-sherpa-onnx reads at most 29.5 s, and writes at most 6 tokens a second with Whisper and 15 with Moonshine. It computes
-features a little differently, which may change texts where the model is unsure.
+With an empty `language` it is detected. sherpa-onnx reads at most 29.5 s, and writes at most 6 tokens a second. It
+computes features a little differently, which may change texts where the model is unsure.
 """
 
 
@@ -118,22 +112,6 @@ class Placed(DynamicLayer):
         return keys, values
 
 
-class AudioEncoder(nn.Module):
-    """Moonshine's encoder of one clip as it was recorded."""
-
-    def __init__(self, model: Seq2SeqModel, processor: Any):
-        super().__init__()
-        self.model, self.features = model, frontend(processor)
-
-    def forward(self, audio: Tensor) -> Tensor:
-        features, lengths = self.features(audio)
-        encoder = self.model.model.encoder
-        if isinstance(self.model, moonshine.Model):
-            kernel, stride, _ = moonshine.CONVS[0]
-            encoder.groupnorm.frames = (lengths - kernel) // stride + 1
-        return encoder(features).last_hidden_state  # type: ignore[no-any-return]
-
-
 class Seq2SeqSherpa(Exporter):
     """encoder.onnx, decoder.onnx and tokens.txt."""
 
@@ -153,19 +131,10 @@ class Seq2SeqSherpa(Exporter):
     def write(self, model: Model, folder: Path, quantization: str | None) -> None:
         network: Any = model.bundle.model.float().eval()
         processor: Any = model.bundle.processor
-        if isinstance(network, whisper.Model):
-            _write_whisper(network, processor, folder)
-        else:
-            audio = {"audio": torch.randn(1, 21_000)}
-            trace(AudioEncoder(network, processor), audio, {"audio": (1,)}, ["states"], folder / ENCODER, "encoder")
-            inputs = example_inputs(processor)
-            with torch.no_grad():
-                states, _ = network.encoder_states(inputs["features"], inputs["lengths"])
-            trace_decoder(network, states, folder / DECODER)
+        _write_whisper(network, processor, folder)
         if quantization is not None:
             quantize([folder / ENCODER, folder / DECODER], quantization)
-        if isinstance(network, whisper.Model):
-            add_metadata(folder / ENCODER, whisper_metadata(network, processor))
+        add_metadata(folder / ENCODER, whisper_metadata(network, processor))
         lines = [
             f"{base64.b64encode(t).decode()} {i}\n" for i, t in sorted(token_bytes(processor.tokenizer).items()) if t
         ]
@@ -184,11 +153,8 @@ class Seq2SeqSherpa(Exporter):
                 "translate" if example.extra.get("translate") else "transcribe",
             )
             if said not in recognizers:
-                if isinstance(model.bundle.model, whisper.Model):
-                    options = {"language": said[0], "task": said[1], "enable_token_timestamps": True}
-                    recognizers[said] = sherpa_onnx.OfflineRecognizer.from_whisper(**files, **options)
-                else:
-                    recognizers[said] = sherpa_onnx.OfflineRecognizer.from_moonshine_v2(**files)
+                options = {"language": said[0], "task": said[1], "enable_token_timestamps": True}
+                recognizers[said] = sherpa_onnx.OfflineRecognizer.from_whisper(**files, **options)
             stream = recognizers[said].create_stream()
             stream.accept_waveform(RATE, example.audio)
             recognizers[said].decode_stream(stream)
@@ -201,7 +167,7 @@ class Seq2SeqSherpa(Exporter):
         return outputs
 
     def same_inputs(self, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]] | None:
-        return with_times(model, examples) if isinstance(model.bundle.model, whisper.Model) else None
+        return with_times(model, examples)
 
 
 def _write_whisper(network: Any, processor: Any, folder: Path) -> None:

@@ -23,7 +23,6 @@ MODELS = {
     ("onnx", "ctc"): "stentor.models.runtimes.recognisers:OnnxCTC",
     ("ctranslate2", "ctc"): "stentor.models.runtimes.recognisers:CT2Wave",
     ("onnx", "transducer"): "stentor.models.runtimes.recognisers:OnnxTransducer",
-    ("onnx", "seq2seq"): "stentor.models.runtimes.seq2seq:onnx_seq2seq",
     ("ctranslate2", "seq2seq"): "stentor.models.runtimes.ctranslate2:CT2Whisper",
 }
 """Class of the model by format and kind: `(folder, facts, bundle)` makes it, where the bundle has the torch model

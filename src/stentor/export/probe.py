@@ -96,7 +96,7 @@ TEXTS = (
     "when the sun comes out after the rain we walk along the river and count the boats that come by",
 )
 """Texts of the built-in voice where there are no records."""
-SPEEDS = (160, 130, 200, 180)
+SPEEDS = (160, 130, 200, 180, 145, 220, 150, 190, 170, 210)
 """Words a minute of the built-in voice, which says each text at each of them."""
 BATCH = 8
 """Clips that are run together."""

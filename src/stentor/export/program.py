@@ -5,11 +5,11 @@ program these lines are gone, and all other imports come once, at the top.
 """
 
 import ast
-import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from stentor.models.contracts import Processor
@@ -73,9 +73,9 @@ def program_facts(processor: Processor) -> dict[str, Any]:
 
 
 def load_program(folder: Path, name: str = "transcribe.py") -> Any:
-    """The module of a folder's program."""
-    spec = importlib.util.spec_from_file_location(f"{folder.name}_{Path(name).stem}", folder / name)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """The module of a folder's program, compiled in memory: an import would leave `__pycache__` in the folder."""
+    module = ModuleType(f"{folder.name}_{Path(name).stem}")
+    path = folder / name
+    module.__file__ = str(path)
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), module.__dict__)
     return module

@@ -16,6 +16,7 @@ SHARED = ROOT.parent / "shared" / "data"
 if str(ROOT / "tests") not in sys.path:
     sys.path.append(str(ROOT / "tests"))  # for the modules beside this one; last, so that they hide nothing
 
+from kinds import kinds_kept  # noqa: E402
 from process_group import environment  # noqa: E402
 
 TINY = """\
@@ -55,6 +56,12 @@ def pytest_collection(session: pytest.Session):
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kinds():
+    with kinds_kept():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

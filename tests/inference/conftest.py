@@ -91,8 +91,6 @@ def meter(monkeypatch):
         def max_new_tokens(self, seconds):
             return 100
 
-    known = dict(Family.choices())
-
     class MeterFamily(Family):
         type: Literal["test_meter"] = "test_meter"
         tasks: ClassVar[tuple[str, ...]] = ("transcribe", "words")
@@ -101,9 +99,7 @@ def meter(monkeypatch):
         def load(cls, folder: Path, trainable: bool = False) -> Bundle:
             return Bundle(Meter(), MeterProcessor(), cls())
 
-    yield MeterFamily
-    Family._choices.clear()
-    Family._choices.update(known)
+    return MeterFamily
 
 
 @pytest.fixture
@@ -226,8 +222,6 @@ def tones(monkeypatch):
                     features[row, :length, k] = torch.tensor(np.abs(audio @ np.exp(-2j * np.pi * pitch * time)) / frame)
             return Batch({"features": features, "lengths": torch.tensor(lengths)}, {}, [e.id for e in examples])
 
-    known = dict(Family.choices())
-
     class TonesFamily(Family):
         type: Literal["test_tones"] = "test_tones"
         tasks: ClassVar[tuple[str, ...]] = ("diarize",)
@@ -240,9 +234,7 @@ def tones(monkeypatch):
         def load(cls, folder: Path, trainable: bool = False) -> Bundle:
             return Bundle(Ears(), TonesProcessor(), cls())
 
-    yield TonesFamily
-    Family._choices.clear()
-    Family._choices.update(known)
+    return TonesFamily
 
 
 @pytest.fixture

@@ -7,13 +7,9 @@ import sys
 
 import pytest
 
+from kinds import kinds_kept
 from stentor.config.plugins import load_plugins
-from stentor.engine.callback import Callback
 from stentor.errors import ConfigError
-from stentor.losses.base import Loss
-from stentor.sources.base import Source
-from stentor.tasks.base import Task
-from stentor.tasks.diarize.labels.base import Labels
 
 IMPORTS = """
 from pathlib import Path
@@ -63,7 +59,6 @@ class Watch(Callback):
 @pytest.fixture
 def plugin(tmp_path):
     """Writes a plug-in file; what it registers is forgotten after the test."""
-    known = {base: dict(base.choices()) for base in (Callback, Labels, Loss, Source, Task)}
 
     def write(text: str, **parts: str):
         for name, part in parts.items():
@@ -73,13 +68,11 @@ def plugin(tmp_path):
         importlib.invalidate_caches()
         return path
 
-    yield write
+    with kinds_kept():
+        yield write
     sys.modules.pop("mistaken_plugin", None)
     if str(tmp_path) in sys.path:
         sys.path.remove(str(tmp_path))
-    for base, kinds in known.items():
-        base._choices.clear()
-        base._choices.update(kinds)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,22 @@
+"""Kinds of plug-ins that tests load."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from stentor.section.section import Choice
+
+
+@contextmanager
+def kinds_kept() -> Iterator[None]:
+    """What is registered inside is forgotten at the end, so that other tests of the process see Stentor's kinds alone;
+    `stentor.` modules that are imported inside stay."""
+    known = {kind for base in Choice.__subclasses__() for kind in base._choices.values()}
+    modules = set(sys.modules)
+    yield
+    for base in Choice.__subclasses__():
+        for name, kind in list(base._choices.items()):
+            if kind not in known and not kind.__module__.startswith("stentor."):
+                del base._choices[name]
+                if kind.__module__ not in modules:  # the next test that loads it runs it again
+                    sys.modules.pop(kind.__module__, None)

@@ -11,12 +11,13 @@ from stentor.section.section import Choice
 def kinds_kept() -> Iterator[None]:
     """What is registered inside is forgotten at the end, so that other tests of the process see Stentor's kinds alone;
     `stentor.` modules that are imported inside stay."""
-    known = {kind for base in Choice.__subclasses__() for kind in base._choices.values()}
-    modules = set(sys.modules)
+    known, modules = {base: dict(base._choices) for base in Choice.__subclasses__()}, set(sys.modules)
     yield
     for base in Choice.__subclasses__():
+        before = known.get(base, {})
         for name, kind in list(base._choices.items()):
-            if kind not in known and not kind.__module__.startswith("stentor."):
+            if not kind.__module__.startswith("stentor.") and kind is not before.get(name):
                 del base._choices[name]
                 if kind.__module__ not in modules:  # the next test that loads it runs it again
                     sys.modules.pop(kind.__module__, None)
+        base._choices.update(before)

@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # for realtime and test_limits
 
 from realtime import streaming_model, until  # noqa: E402
 
+from kinds import kinds_kept  # noqa: E402
+
 spec = importlib.util.spec_from_file_location(
     "inference_models", Path(__file__).parents[1] / "inference" / "conftest.py"
 )
@@ -93,24 +95,15 @@ def shared(open_server, tmp_path_factory):
     def server(task: str = "transcribe", speakers: bool = False) -> SimpleNamespace:
         if (task, speakers) not in started:
             folder = tmp_path_factory.mktemp("shared")
-            with registered(models.meter), registered(models.tones) as family:
+            with kinds_kept():
+                _, family = models.meter.__wrapped__(None), models.tones.__wrapped__(None)
                 export = models.export.__wrapped__(folder, None)(task=task)
                 diarizer = models.diarizer.__wrapped__(folder, None)() if speakers else None
                 served = open_server(export, diarizer=str(diarizer) if diarizer else None)
-                started[task, speakers] = SimpleNamespace(**vars(served), tones=family)
+            started[task, speakers] = SimpleNamespace(**vars(served), tones=family)
         return started[task, speakers]
 
     return server
-
-
-@contextmanager
-def registered(fixture) -> Iterator:
-    """The family of a fixture of tests/inference, which a server needs while it loads its models."""
-    family = fixture.__wrapped__(None)
-    try:
-        yield next(family)
-    finally:
-        next(family, None)
 
 
 def borrowed(server: SimpleNamespace, monkeypatch) -> SimpleNamespace:
@@ -191,7 +184,8 @@ def strangers(whisper, voiced, open_server, tmp_path_factory) -> SimpleNamespace
     """A server whose models have the names that programs insist on: a Whisper and a voice, with random weights."""
     alloy, hear, speak = voiced("alloy"), ("gpt-4o-transcribe", "whisper-1"), ("tts-1", "gpt-4o-mini-tts")
     names = [f"{name}={folder}" for folder, names in ((whisper, hear), (alloy, speak)) for name in names]
-    with registered(models.tones):
+    with kinds_kept():
+        models.tones.__wrapped__(None)
         diarizer = models.diarizer.__wrapped__(tmp_path_factory.mktemp("diarizer"), None)()
         server = open_server(whisper, alloy, names=names, diarizer=str(diarizer))
     model = server.service.registry.models[whisper.name].model

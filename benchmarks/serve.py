@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import httpx
 import numpy as np
@@ -32,8 +32,6 @@ from stentor.metrics.wer import count_errors, matches, rate
 from stentor.models.base import Family, TaskRequirements
 
 Options = Annotated[str, "Further options of stentor serve, in quotes."]
-TOKENS = 51865
-"""Tokens of the released Whisper models."""
 SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
@@ -235,83 +233,67 @@ def serve_peer(
 
 @benchmark
 def serve_exports(
+    models: tuple[str, ...] = (),
+    /,
     data: Path = DATA,
-    kinds: tuple[Literal["whisper", "transducer"], ...] = ("whisper", "transducer"),
     clips: int = 12,
     clients: int = 6,
     rounds: int = 3,
     quantization: str | None = "int8",
-    encoder_layers: int | None = None,
 ) -> Result:
     """`stentor serve` of exports beside the torch models that they were made from, on this CPU in one run.
 
-    Whisper of base's size (74 M parameters) in CTranslate2, and a Parakeet RNN-T of about 0.1 B parameters in
-    onnxruntime, both in `--quantization` and in float32. Weights are random: Whisper never ends by itself, so that all
-    write as many tokens as the longest allowed answer has, 2 a second and 16; the transducer's blank is as likely as
-    makes it write about four a second. `tokens` is what each way wrote. Each server is a process of its own and has
-    answered once before a clock starts; the others then wait. In each round all have the same utterances of
-    LibriSpeech of 2 to 15 s, by so many clients.
+    A model is a run or an export: Whisper is exported to CTranslate2, others to ONNX, in float32 and in
+    `--quantization`. Without one they are the Whisper of the development data (tiny's size) and a Parakeet RNN-T of
+    about 0.1 B parameters with random weights, whose blank is as likely as makes it write about four tokens a second.
+    `characters` is what each way wrote. Each server is a process of its own with the threads that it takes by itself
+    (`OMP_NUM_THREADS` sets them for all) and has answered before a clock starts; the others then wait. In each round
+    all have the same utterances of LibriSpeech of 2 to 15 s, by so many clients. Where other programs run, the ratio by
+    CPU seconds says more than that by the clock.
     """
     pool, table = harness.spread(harness.utterances(data), 60.0, 2.0, 15.0)[:clips], Table()
-    for kind in kinds:
-        with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-            folders = _exported(kind, Path(scratch), pool, quantization, encoder_layers)
-            servers = {way: stack.enter_context(stentor_serve(str(folder))) for way, folder in folders.items()}
-            for server in servers.values():
-                server.ask_all(pool[:clients], clients)
-            ways = {way: partial(server.ask_all, pool, clients) for way, server in servers.items()}
-            runs = _taken_in_turns(ways, rounds, equal=False)
-            for way, answers in runs.items():
-                row = _described(kind, way, answers, pool)
-                row["characters"], row["texts_differ"] = (
-                    sum(map(len, answers[0].texts)),
-                    sum(a != b for a, b in zip(answers[0].texts, runs["torch"][0].texts)),
-                )
-                table.add(row | (_times("times_torch", runs["torch"], answers) if way != "torch" else {}))
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in models or (data_whisper(data, Path(scratch)), _random_transducer(17, pool, Path(scratch))):
+            with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+                folders = _exported(name, Path(folder), quantization)
+                servers = {way: stack.enter_context(stentor_serve(path)) for way, path in folders.items()}
+                for server in servers.values():
+                    server.ask_all(pool[:clients], clients)
+                ways = {way: partial(server.ask_all, pool, clients) for way, server in servers.items()}
+                runs = _taken_in_turns(ways, rounds, equal=False)
+                texts = runs["torch"][0].texts
+                for way, answers in runs.items():
+                    row = _described(Path(name).name, way, answers, pool)
+                    row["characters"] = sum(map(len, answers[0].texts))
+                    row["texts_differ"] = sum(a != b for a, b in zip(answers[0].texts, texts))
+                    table.add(row | (_times("times_torch", runs["torch"], answers) if way != "torch" else {}))
     return table, {"clips": clips, "clients": clients, "rounds": rounds, "threads": harness.set_threads()}
 
 
-def _exported(kind: str, scratch: Path, pool: Rows, quantization: str | None, layers: int | None) -> dict[str, Path]:
-    """Folders of a random model, as torch has it and as exports."""
+def _exported(name: str, scratch: Path, quantization: str | None) -> dict[str, str]:
+    """A model as torch has it, and its exports."""
     from stentor.export.table import exporter_of
+    from stentor.inference.load import find_export
 
-    bundle = _random_whisper(layers or 6) if kind == "whisper" else _random_transducer(layers or 17, pool)
-    folders = {"torch": scratch / kind}
-    bundle.family.save_merged(bundle, folders["torch"])
-    (folders["torch"] / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
-    format = "ctranslate2" if kind == "whisper" else "onnx"
-    for name in dict.fromkeys((None, quantization)):
-        folder = folders[f"{format} {name or 'float32'}"] = scratch / f"{kind}-{name}"
+    model = stentor.load(name, "cpu")
+    format = "ctranslate2" if model.bundle.family.type == "seq2seq" else "onnx"
+    exporter, folders = exporter_of(format, model.bundle), {"torch": name}
+    whole = scratch / "float32"
+    for kind in dict.fromkeys((None, quantization)):
+        folder = scratch / (kind or "float32")
         folder.mkdir()
-        model = stentor.load(folders["torch"], "cpu")
-        exporter_of(format, model.bundle).write(model, folder, name)
-        shutil.copy(folders["torch"] / "training_config.json", folder)
+        if kind is None:
+            exporter.write(model, folder)
+        else:
+            exporter.quantize(model, whole, folder, kind)
+        with contextlib.suppress(FileNotFoundError):  # a folder of transformers has none
+            shutil.copy(find_export(name) / "training_config.json", folder)
+        folders[f"{format} {folder.name}"] = str(folder)
     return folders
 
 
-def _random_whisper(layers: int) -> Any:
-    """Whisper of base's size with OpenAI's number of tokens, which never ends a text."""
-    import torch
-
-    torch.manual_seed(0)
-    config: Row = {"model_type": "whisper", "d_model": 512, "encoder_layers": layers, "decoder_layers": layers}
-    config |= {f"{half}_attention_heads": 8 for half in ("encoder", "decoder")}
-    config |= {f"{half}_ffn_dim": 2048 for half in ("encoder", "decoder")}
-    bundle = Family.model_validate({"type": "seq2seq", "config": config, "token_rate": 2.0}).build(
-        TaskRequirements("transcribe")
-    )
-    model: Any = bundle.model
-    model.model.decoder.embed_tokens = torch.nn.Embedding(TOKENS, 512)
-    torch.nn.init.normal_(model.model.decoder.embed_tokens.weight, std=0.02)
-    model.proj_out = torch.nn.Linear(512, TOKENS, bias=False)
-    model.proj_out.weight = model.model.decoder.embed_tokens.weight
-    model.config.vocab_size = TOKENS
-    model.generation_config.suppress_tokens = list(range(bundle.processor.eos_id, TOKENS))
-    return bundle
-
-
-def _random_transducer(layers: int, pool: Rows) -> Any:
-    """A Parakeet RNN-T with the encoder of the released ones of 0.1 B that writes about four tokens a second."""
+def _random_transducer(layers: int, pool: Rows, scratch: Path) -> str:
+    """The export of a Parakeet RNN-T of the released size of 0.1 B that writes about four tokens a second."""
     import torch
 
     from stentor.audio.io import read
@@ -337,7 +319,10 @@ def _random_transducer(layers: int, pool: Rows) -> Any:
         model.joint.head.bias.data[model.blank] = middle = (low + high) / 2
         many = sum(len(output.ids) for output in model.generate(inputs, [1000] * 2)) > least
         low, high = (middle, high) if many else (low, middle)
-    return bundle
+    folder = scratch / "parakeet-0.1b"
+    bundle.family.save_merged(bundle, folder)
+    (folder / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
+    return str(folder)
 
 
 def _offline(model: Any, clips: Rows) -> Answers:

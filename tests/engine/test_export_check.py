@@ -13,7 +13,7 @@ from stentor.cli import main
 from stentor.data.batch import Example
 from stentor.export import probe as probes
 from stentor.export import verify
-from stentor.export.probe import COARSE, FULL, HALF, Different, ModelOutputs, Probe
+from stentor.export.probe import FULL, HALF, Different, ModelOutputs, Probe
 from stentor.export.verify import same_tensors
 from stentor.inference.load import load
 from stentor.models.speech_llm.config import SpeechLLM
@@ -150,7 +150,7 @@ def test_rounding_is_told_from_a_wrong_export():
         (replace(some, outputs=outputs([""] + ["one two"] * 15, 0.0).outputs), FULL, "1 of 16 clips give another text"),
         (outputs(["one two"] * 16, loss=1.001), FULL, r"its loss `text` is 1\.001 and not 1 "),
         (outputs(["one two"] * 16, loss=float("nan")), HALF, "its loss `text` is nan"),
-        (outputs(["one too"] * 9 + ["one two"] * 7), COARSE, "9 of 16 clips"),
+        (outputs(["one too"] * 5 + ["one two"] * 11), HALF, "5 of 16 clips"),
     ):
         with pytest.raises(Different, match=message):
             probe().compare(same, other, allowed)

@@ -107,7 +107,7 @@ def test_it_computes_what_training_does(kind):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("kind", [GRAPHS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in GRAPHS[1:])])
 def test_so_does_the_graph(kind, tmp_path):
     facts = write_frontend(PROCESSORS[kind](), tmp_path)
     session = onnxruntime.InferenceSession(tmp_path / facts["file"])

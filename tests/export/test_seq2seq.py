@@ -2,9 +2,8 @@
 
 import functools
 import json
-import os
-import subprocess
 import sys
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,16 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))  # for the tiny models
-from tiny_seq2seq import LORA, build, openai_tokenizer, talking
+from tiny_seq2seq import CONFIGS, LORA, build, openai_tokenizer, talking
 
+from alone import alone
 from stentor.audio.io import write
 from stentor.audio.synth import say
 from stentor.cli import main
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.export.ggml import WhisperGgml
+from stentor.export.onnx.seq2seq import example_inputs, trace_decoder
 from stentor.export.sherpa.seq2seq import WhisperEncoder
 from stentor.export.table import exporter_of
 from stentor.export.whisper import pieces_of, token_bytes, with_times, words_of
@@ -30,17 +31,6 @@ from stentor.models.seq2seq.config import MODELS
 torch.set_num_threads(1)
 KINDS = tuple(MODELS)
 TEXTS = ("three seven nine", "one", "turn the light in the kitchen off please")
-GUARD = """\
-import runpy, sys
-class Guard:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"stentor", "torch", "transformers", "scipy", "lhotse", "librosa", "onnx"}:
-            raise AssertionError(f"transcribe.py needs {name}")
-sys.meta_path.insert(0, Guard())
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-"""Runs a program in which the packages that it must do without cannot be imported."""
 
 
 @pytest.fixture(scope="module")
@@ -65,31 +55,27 @@ def texts(model, examples):
     return [o["text"] for o in model.task.predict(model.bundle, examples, checked=False)]
 
 
-def begin_alike(theirs, ours, least=4):
-    """Runtimes stop after other numbers of tokens, and these models do not end their texts. `least`: letters that must
-    be the same."""
+def alike(theirs, ours, least=1.0):
+    """Whether texts are the same or, with other features or weights in a few bits, a share of the letters `least`."""
     for a, b in zip(theirs, ours, strict=True):
-        assert a[:least] == b[:least] and (a or not b), (a, b)
+        assert SequenceMatcher(None, a, b).ratio() >= least and (a or not b), (a, b)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "moonshine"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_onnx_graphs_write_the_text_of_torch(kind, folders, tmp_path, capsys):
     """In the program of the folder, for clips of the built-in voice; and where nothing else can be imported."""
     assert main(["export", str(folders(kind)), "--to", str(tmp_path / "onnx"), "--format", "onnx"]) == 0
     assert "checked in onnxruntime" in capsys.readouterr().out
     facts = json.loads((tmp_path / "onnx" / "export.json").read_text())
-    assert facts["clips"] == 16 and facts["rows"][1]["differ"] == 0
+    assert facts["clips"] >= 16 and facts["rows"][1]["differ"] == 0
     program = (tmp_path / "onnx" / "transcribe.py").read_text()
     assert len(program.splitlines()) <= 250
     clip = say("three seven nine").audio
     write(tmp_path / "speech.wav", clip, 16000)
-    command = [sys.executable, "-c", GUARD, str(tmp_path / "onnx" / "transcribe.py"), str(tmp_path / "speech.wav")]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run([*command, "--language", "English"], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    printed = alone(tmp_path / "onnx" / "transcribe.py", tmp_path / "speech.wav", "--language", "English")
     model = load(folders(kind), "cpu")
-    assert done.stdout.rstrip("\n").endswith(texts(model, [Example("a", clip, None, "en")])[0])
+    assert printed.rstrip("\n").endswith(texts(model, [Example("a", clip, None, "en")])[0])
     if kind == "whisper":
         _onnx_asr_reads_it(tmp_path, model, clip)
 
@@ -100,25 +86,32 @@ def _onnx_asr_reads_it(folder, model, clip):
     for language in ("en", "de", None):
         [ours] = texts(model, [Example("a", clip, None, language)])
         theirs = reader.recognize(folder / "speech.wav", language=language)
-        assert len(ours) > 3 and (theirs.strip().startswith(ours) or ours.startswith(theirs.strip()))
+        assert len(ours) > 3
+        alike([theirs.strip()], [ours], least=0.8)  # it computes its own features
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS[:1])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "cohere_asr"])
 def test_sherpa_onnx_writes_the_text_of_torch(kind, folders, tmp_path):
     pytest.importorskip("sherpa_onnx")
     model = load(folders(kind), "cpu")
     exporter = exporter_of("sherpa", model.bundle)
-    exporter.write(model, tmp_path, None)
+    if kind != "whisper":  # sherpa-onnx drops texts that are no UTF-8
+        letters = model.bundle.processor.tokenizer.convert_tokens_to_ids([*"abcdefghijklmnopqrstuvwxyz", "Ġ"])
+        network = model.bundle.model
+        network.suppressed = sorted({*range(network.config.vocab_size)} - {*letters, model.bundle.processor.eos_id})
+    exporter.write(model, tmp_path)
     outputs = exporter.run(tmp_path, model, clips())
-    # Its features are a little different, and a model that has learnt nothing soon writes something else.
-    begin_alike([o["text"] for o in outputs], texts(model, clips()), least=2)
+    theirs = [o["text"] for o in outputs]
     if kind == "whisper":
+        alike(theirs, texts(model, clips()))
         for ours, theirs in zip(with_times(model, clips()), outputs):
             pairs = list(zip(ours["words"], theirs["words"]))[:-1]
             assert all(abs(a["start"] - b["start"]) < 0.1 for a, b in pairs if a["word"] == b["word"])
         [detected] = exporter.run(tmp_path, model, clips(None)[:1])
-        begin_alike([detected["text"]], texts(model, clips(None)[:1]), least=2)
+        alike([detected["text"]], texts(model, clips(None)[:1]))
+    else:  # at most 15 tokens a second
+        alike(theirs, [text[: len(other)] for text, other in zip(texts(model, clips()), theirs)], least=0.7)
 
 
 def test_silence_behind_sherpas_features_is_that_of_training(folders):
@@ -139,12 +132,34 @@ def test_whisper_cpp_writes_the_text_of_torch(quantization, openai, tmp_path):
     pytest.importorskip("pywhispercpp")
     model, exporter = load(openai, "cpu"), WhisperGgml()
     assert exporter.refusal(model.bundle) is None
-    exporter.write(model, tmp_path, quantization)
+    exporter.convert(model, tmp_path, quantization)
     theirs = [o["text"] for o in exporter.run(tmp_path, model, clips())]
-    if quantization == "q5_0":  # a few bits decide much in a model that has learnt nothing
-        assert all(theirs)
-    else:
-        begin_alike(theirs, texts(model, clips()))
+    alike(theirs, texts(model, clips()), least=0.4 if quantization == "q5_0" else 0.7)
+
+
+@pytest.mark.slow
+def test_a_traced_decoder_of_two_layers_keeps_two_caches(tmp_path):
+    """torch takes the same tensor in two places for one input; and Moonshine's lengths are no constants."""
+    ort = pytest.importorskip("onnxruntime")
+    config = {**CONFIGS["moonshine"], "decoder_num_hidden_layers": 2}
+    bundle = build(config=config)
+    model = bundle.model.eval()
+    inputs = example_inputs(bundle.processor)
+    with torch.no_grad():
+        states, _ = model.encoder_states(inputs["features"], inputs["lengths"])
+        outputs, (_, heads, width) = trace_decoder(model, states, tmp_path / "decoder.onnx", padded=False)
+        states, tokens = states[:1, :50], [model.start_id, 5, 9]
+        hidden = model.decode((states.clone(), None), torch.tensor([tokens])).last_hidden_state
+        expected = model.proj_out(hidden)[0].numpy()
+    session = ort.InferenceSession(tmp_path / "decoder.onnx")
+    past = {n: np.zeros((1, heads, 0, width), np.float32) for n in outputs if n.startswith("present")}
+    for token, row in zip(tokens, expected):
+        fed = {n.replace("present", "past_key_values"): cache for n, cache in past.items()}
+        fed |= {"input_ids": np.array([[token]]), "encoder_hidden_states": states.numpy()}
+        given = dict(zip(outputs, session.run(outputs, fed | {"use_cache_branch": np.array([True])})))
+        past = {n: given[n] for n in past}
+        logits, known = given["logits"][0, -1], np.isfinite(given["logits"][0, -1])
+        np.testing.assert_allclose(logits[known], row[known], atol=1e-4)
 
 
 def test_whisper_cpp_needs_the_vocabulary_and_sizes_of_openai(folders, openai, tmp_path, capsys):
@@ -157,7 +172,7 @@ def test_whisper_cpp_needs_the_vocabulary_and_sizes_of_openai(folders, openai, t
     assert "four times" in WhisperGgml().refusal(model.bundle)
     model.bundle.model.config.d_model = 40
     with pytest.raises(ConfigError, match="no multiple of 32"):
-        WhisperGgml().write(model, tmp_path, "q5_0")
+        WhisperGgml().convert(model, tmp_path, "q5_0")
 
 
 def test_cohere_is_refused_for_sherpa(folders, tmp_path, capsys):

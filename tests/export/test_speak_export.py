@@ -1,7 +1,6 @@
 """Models that speak as ONNX graphs: the program beside them says what Stentor says, with numpy's and torch's chance."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import tiny_codecs  # noqa: E402
 import tiny_tts_frames  # noqa: E402
 from speaking import make_codec, make_model, voiced  # noqa: E402
 
+from alone import alone  # noqa: E402
 from stentor.cli import main  # noqa: E402
 from stentor.errors import ConfigError  # noqa: E402
 from stentor.export.export import Settings, export  # noqa: E402
@@ -28,7 +28,6 @@ from stentor.models.codecs.neural import part_codec  # noqa: E402
 
 pytestmark = pytest.mark.slow
 SURE = {"generation": {"temperature": 0.5, "flow_steps": 2}}
-BLOCKED = "import sys; [sys.modules.__setitem__(n, None) for n in ('torch', 'stentor', 'transformers')]; import runpy; "
 
 
 def facts_of(folder: Path) -> dict:
@@ -37,10 +36,7 @@ def facts_of(folder: Path) -> dict:
 
 def speak(folder: Path, to: Path, *options: str) -> np.ndarray:
     """The program's speech, where Stentor and torch cannot be imported."""
-    program = (
-        f"sys.argv = ['speak.py', *sys.argv[1:]]; runpy.run_path({str(folder / 'speak.py')!r}, run_name='__main__')"
-    )
-    subprocess.run([sys.executable, "-c", BLOCKED + program, *options, "--to", str(to)], check=True)
+    alone(folder / "speak.py", *options, "--to", to)
     return soundfile.read(to)[0]
 
 
@@ -95,15 +91,8 @@ def test_a_voice_is_that_of_stentor(masked, tmp_path):
     program = load_program(to / "float32", "speak.py")
     voice = program.Speaker(to / "float32").voice(tmp_path / "voice.wav", "one two three")
     assert voice.codes.shape == expected.codes.shape and np.mean(voice.codes == expected.codes) > 0.99
-    audio = speak(
-        to / "float32",
-        tmp_path / "v.wav",
-        "four",
-        "--reference",
-        str(tmp_path / "voice.wav"),
-        "--reference-text",
-        "one",
-    )
+    reference = ("--reference", str(tmp_path / "voice.wav"), "--reference-text", "one")
+    audio = speak(to / "float32", tmp_path / "v.wav", "four", *reference)
     assert np.abs(audio).max() > 0.01
 
 

@@ -13,6 +13,7 @@ import recognisers
 from stentor.cli import main
 from stentor.errors import EXTRAS
 from stentor.export.exporter import Exporter
+from stentor.export.program import load_program, program
 from stentor.export.table import EXPORTERS, FORMATS, formats_of
 
 ROOT = Path(__file__).parents[2]
@@ -51,3 +52,15 @@ def test_other_pairs_are_one_sentence(format, tmp_path, capsys):
     message = capsys.readouterr().err
     assert f"--format {format}: models of the family ctc have no such export." in message
     assert f"Formats of this model: {', '.join(formats_of('ctc'))}." in message and not (tmp_path / "to").exists()
+
+
+def test_programs_name_files_that_cannot_be_read(tmp_path):
+    """Damaged audio and damaged files of the folder, without a traceback."""
+    (tmp_path / "transcribe.py").write_text(program("ctc"), encoding="utf-8")
+    (tmp_path / "talk.wav").write_bytes(b"")
+    (tmp_path / "onnx_config.json").write_text('{"speech": ', encoding="utf-8")
+    transcribe = load_program(tmp_path)
+    with pytest.raises(SystemExit, match=r"talk\.wav cannot be read .*: give an audio file"):
+        transcribe.read(tmp_path / "talk.wav")
+    with pytest.raises(SystemExit, match=r"onnx_config\.json cannot be read .*: copy or export the folder again"):
+        transcribe.Recognizer(tmp_path)

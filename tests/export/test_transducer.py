@@ -16,8 +16,11 @@ for package in ("onnx", "onnxscript", "onnxruntime"):
 import recognisers  # noqa: E402
 import tiny_transducers  # noqa: E402
 from test_ctc import rows, same_as_stentor  # noqa: E402
+from tiny_families import loss  # noqa: E402
 
 import stentor  # noqa: E402
+from alone import alone  # noqa: E402
+from stentor.audio.io import write  # noqa: E402
 from stentor.audio.kaldi import KaldiFeatures  # noqa: E402
 from stentor.audio.synth import say  # noqa: E402
 from stentor.cli import main  # noqa: E402
@@ -38,17 +41,35 @@ WHISPER = {"model_type": "whisper", "d_model": 32, "encoder_layers": 1, "encoder
 WHISPER |= {"encoder_ffn_dim": 32, "num_mel_bins": 80}
 WAVE = {"model_type": "wav2vec2", **recognisers.WIDE}
 
-UNTRAINED = "random weights: Stentor drops the text in second attempts, or a stream ends with another letter"
-OWN_KIND = pytest.param("own", marks=pytest.mark.xfail(reason=UNTRAINED))
+
+def untrained(encoder=None, **section):
+    torch.manual_seed(0)
+    encoder = {"config": encoder or {**tiny_transducers.OWN_ENCODER, "num_mel_bins": 80}, **section}
+    family = {**tiny_transducers.OWN, "encoder": encoder, "predictor": {"hidden": 48, "layers": 2}}
+    texts = TaskRequirements("transcribe", ("rnnt", "ctc", "times"), lambda: iter([*tiny_transducers.TEXTS, *SAID]))
+    return Family.model_validate(family).build(texts)
+
+
+def learnt(**section):
+    """A model of ours that knows the texts by heart, also with a pause between them and silence behind."""
+    bundle, pause = untrained(**section), np.zeros(32000, np.float32)
+    clips = {text: say(text).audio for text in (*SAID, "one")}
+    clips[f"{SAID[0]} one"] = np.concatenate([clips[SAID[0]], pause, clips["one"]])
+    items = [Example(text, audio, text) for text, audio in clips.items()]
+    items.append(Example("silence", np.concatenate([clips[SAID[1]], pause]), SAID[1]))
+    optimizer = torch.optim.Adam(bundle.model.train().parameters(), 5e-3)
+    for _ in range(220):
+        optimizer.zero_grad()
+        loss(bundle, items).backward()
+        torch.nn.utils.clip_grad_norm_(bundle.model.parameters(), 50.0)
+        optimizer.step()
+    bundle.model.eval().requires_grad_(False)
+    return bundle
 
 
 def own(encoder=None, **section):
     """A model of ours that writes something: blank is about as likely as all else."""
-    torch.manual_seed(0)
-    encoder = {"config": encoder or {**tiny_transducers.OWN_ENCODER, "num_mel_bins": 80}, **section}
-    family = {**tiny_transducers.OWN, "encoder": encoder, "predictor": {"hidden": 48, "layers": 2}}
-    texts = TaskRequirements("transcribe", ("rnnt", "ctc", "times"), lambda: iter(tiny_transducers.TEXTS))
-    bundle = Family.model_validate(family).build(texts)
+    bundle = untrained(encoder, **section)
     model = bundle.model.eval().requires_grad_(False)
     for name, parameter in model.named_parameters():
         if any(part in name for part in ("joint", "predictor", "project")):
@@ -129,12 +150,20 @@ def texts_of_streams(bundle, clips):
     return texts
 
 
+def words_of_stream(folder, clip, scratch):
+    """Words that stream.py of a sherpa export prints for a short clip, where little else can be imported."""
+    write(scratch / "clip.wav", clip, 16000)
+    lines = [line.split() for line in alone(folder / "stream.py", scratch / "clip.wav").splitlines()]
+    assert all(0 <= float(start) <= float(end) <= len(clip) / 16000 for start, end, _ in lines)
+    return [word for *_, word in lines]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [OWN_KIND, "parakeet_tdt"])
+@pytest.mark.parametrize("kind", ["own", "parakeet_tdt"])
 def test_files_in_all_runtimes(kind, tmp_path):
     """The program gives Stentor's words and times, unmodified onnx-asr its words, sherpa-onnx those of its features."""
     onnx_asr, _ = pytest.importorskip("onnx_asr"), pytest.importorskip("sherpa_onnx")
-    bundle = own() if kind == "own" else recognisers.transducer(kind, tmp_path / "base")
+    bundle = learnt() if kind == "own" else recognisers.transducer(kind, tmp_path / "base")
     options = ["--format", "onnx,sherpa", "--allow-difference"]
     model, to = exported(bundle, tmp_path, *options)
     row = rows(to / "onnx")["float32"]
@@ -148,24 +177,15 @@ def test_files_in_all_runtimes(kind, tmp_path):
     assert [theirs.recognize(clip).split() for clip in clips] == [text.split() for text in ours] and all(ours)
     heard = [result.text.strip() for result in recognize(to / "sherpa", clips)]
     assert heard == texts_of_files(loaded.bundle, clips) and any(heard)
+    assert [words_of_stream(to / "sherpa", clip, tmp_path) for clip in clips] == [text.split() for text in heard]
 
 
 @pytest.mark.slow
-def test_weights_in_8_bits(tmp_path):
-    options = ["--format", "onnx", "--quantization", "int8", "--allow-difference"]
-    _, folder = exported(own(), tmp_path, *options)
-    sizes = {name: row["megabytes"] for name, row in rows(folder).items()}
-    assert sizes["int8"] < sizes["float32"]
-    Recognizer = load_program(folder).Recognizer
-    assert Recognizer(folder).transcribe(say(SAID[0]).audio)[0]["text"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [OWN_KIND, "nemotron_asr_streaming"])
+@pytest.mark.parametrize("kind", ["own", "nemotron_asr_streaming"])
 def test_streams_in_all_runtimes(kind, tmp_path):
     """stream.py writes what Stentor's stream writes; an OnlineRecognizer what the model does on its features."""
     pytest.importorskip("sherpa_onnx")
-    bundle = own(streaming={}) if kind == "own" else nemotron(tmp_path / "base")
+    bundle = learnt(streaming={}) if kind == "own" else nemotron(tmp_path / "base")
     model, to = exported(bundle, tmp_path, "--format", "onnx,sherpa", "--allow-difference")
     assert rows(to / "onnx")["float32"]["differ"] == 0
     loaded = stentor.load(model, "cpu")

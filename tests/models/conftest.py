@@ -10,13 +10,13 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the tiny models
 @pytest.fixture(scope="session")
 def onnx_export(tmp_path_factory):
     """The folder of a model of the task `words`, and its ONNX export as the command writes it, which takes long."""
-    from tiny_speech_llm import ENCODERS, spoken_for
+    from tiny_speech_llm import ENCODERS, LLMS, spoken_for
 
     from stentor.cli import main
 
     folder = tmp_path_factory.mktemp("export")
     encoder = {"config": {**ENCODERS["whisper"], "encoder_layers": 1}}
-    bundle = spoken_for(encoder, "qwen2", ctc={"units": "characters"})
+    bundle = spoken_for(encoder, {"config": {**LLMS["qwen2"], "num_hidden_layers": 1}}, ctc={"units": "characters"})
     bundle.family.save_merged(bundle, folder / "model")
     facts = {"task": {"type": "words", "checks": {"on": False}}, "data": {"eval": {}}}
     (folder / "model" / "training_config.json").write_text(json.dumps(facts))

@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
     return talking("whisper", tmp_path_factory.mktemp("whisper"))
 
 
-@pytest.mark.parametrize("quantization", [None, "float16"])
+@pytest.mark.parametrize("quantization", [None, pytest.param("float16", marks=pytest.mark.slow)])
 def test_its_text_and_word_times_are_ours(folder, tmp_path, capsys, quantization):
     ct2 = pytest.importorskip("ctranslate2", reason="CTranslate2 exports need stentor[ct2]")
     # Random weights attend to nothing, so rounding moves the times of their words.
@@ -31,11 +31,11 @@ def test_its_text_and_word_times_are_ours(folder, tmp_path, capsys, quantization
     assert main(["export", str(folder), "--to", str(to), "--format", "ctranslate2", *extra]) == 0
     assert "checked in ctranslate2" in capsys.readouterr().out
     facts = json.loads((to / "export.json").read_text())
-    assert facts["clips"] == 16 and facts["rows"][1]["differ"] == 0 and facts["rows"][-1]["differ"] <= 4
+    assert facts["clips"] >= 16 and facts["rows"][1]["differ"] == 0 and facts["rows"][-1]["differ"] <= 4
     assert facts["rows"][1]["times_ms"] is not None
     assert ct2.models.Whisper(str(to), device="cpu").n_mels == 80
     config = json.loads((to / "config.json").read_text())
-    assert len(config["lang_ids"]) > 90 and config["alignment_heads"] == [[0, 0], [0, 1]]
+    assert len(config["lang_ids"]) > 90 and config["alignment_heads"] == [[1, 0], [1, 1]]
     assert {p.name for p in tmp_path.iterdir()} == {"ct2"}
 
 
@@ -43,16 +43,16 @@ def test_an_export_that_differs_is_not_handed_over(folder, tmp_path, monkeypatch
     pytest.importorskip("ctranslate2", reason="CTranslate2 exports need stentor[ct2]")
     write = WhisperCTranslate2.write
 
-    def wrong(self, model, folder, quantization):
+    def wrong(self, model, folder):
         weight = model.bundle.model.model.encoder.layer_norm.weight
         before = weight.data.clone()
         weight.data.copy_(torch.randn_like(before))
-        write(self, model, folder, quantization)
+        write(self, model, folder)
         weight.data.copy_(before)
 
     monkeypatch.setattr(WhisperCTranslate2, "write", wrong)
     assert main(["export", str(folder), "--to", str(tmp_path / "ct2"), "--format", "ctranslate2"]) == 1
-    assert "of 16 clips differ; 0.2 points are allowed" in capsys.readouterr().err
+    assert "of 25 clips differ; 0.2 points are allowed" in capsys.readouterr().err
     assert {p.name for p in tmp_path.iterdir()} == {"ct2-wrong"}
 
 
@@ -61,7 +61,7 @@ def test_faster_whisper_reads_it_with_word_times(folder, tmp_path):
     faster = pytest.importorskip("faster_whisper")
     model = load(folder, "cpu")
     (tmp_path / "ct2").mkdir()
-    WhisperCTranslate2().write(model, tmp_path / "ct2", None)
+    WhisperCTranslate2().write(model, tmp_path / "ct2")
     whisper = faster.WhisperModel(str(tmp_path / "ct2"), device="cpu", cpu_threads=1)
     example = Example("a", say("three seven nine").audio, None, "en")
     [ours] = with_times(model, [example])

@@ -102,7 +102,7 @@ def test_audio_is_heard_once_for_text_and_times(onnx_export, monkeypatch):
 
 
 def test_an_export_that_differs_is_kept_apart(onnx_export, tmp_path, monkeypatch, capsys):
-    def write(self, model, folder, quantization):
+    def write(self, model, folder):
         shutil.copytree(onnx_export[1], folder, dirs_exist_ok=True)
 
     def perfect(self, folder, model, clips):
@@ -148,7 +148,7 @@ def test_a_model_without_aligner_and_its_evaluation(tmp_path, corpus, capsys):
         )
     )
     assert main(["export", str(tmp_path / "model"), "--to", str(tmp_path / "onnx"), "--format", "onnx"]) == 0
-    assert "16 clips" in capsys.readouterr().out and not (tmp_path / "onnx" / "aligner.onnx").exists()
+    assert "25 clips" in capsys.readouterr().out and not (tmp_path / "onnx" / "aligner.onnx").exists()
     texts = []
     for name in ("model", "onnx"):
         out = tmp_path / f"{name}.json"

@@ -75,9 +75,15 @@ def answers(bundle, *examples, **options):
 
 
 def talking(kind, folder, **config):
-    """The export of a model of `kind` with shaken weights, which writes something other than special tokens."""
+    """The export of a model of `kind` with shaken weights, which writes letters; those of Whisper end their texts."""
     torch.manual_seed(0)
-    whisper = {"init_std": 0.02, "max_target_positions": 64, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128}
+    whisper = {
+        "decoder_layers": 2,
+        "init_std": 0.02,
+        "max_target_positions": 64,
+        "encoder_ffn_dim": 128,
+        "decoder_ffn_dim": 128,
+    }
     settings = CONFIGS[kind] | (whisper if kind == "whisper" else {}) | config
     bundle = Family.model_validate({"type": "seq2seq", "config": settings, "token_rate": 3.0}).build(
         TaskRequirements("transcribe")
@@ -85,18 +91,33 @@ def talking(kind, folder, **config):
     for name, parameter in bundle.model.named_parameters():
         if "embed_positions" not in name:
             parameter.data.add_((0.4 if kind == "whisper" else 0.1) * torch.randn_like(parameter))
-    if kind == "whisper":  # letters alone, clearly chosen: nothing depends on rounding
-        letters = bundle.processor.tokenizer.convert_tokens_to_ids([*"abcdefghijklmnopqrstuvwxyz", "Ġ"])
-        others = torch.ones(bundle.model.config.vocab_size, 1)
-        others[letters] = 0
-        bundle.model.proj_out.weight.data.mul_(1 - others)
     end, vocabulary = bundle.processor.eos_id, bundle.model.config.vocab_size
-    special = range(end + 1, vocabulary) if kind == "whisper" else bundle.processor.tokenizer.all_special_ids
+    letters = bundle.processor.tokenizer.convert_tokens_to_ids([*"abcdefghijklmnopqrstuvwxyz", "\u0120"])
+    if kind == "whisper":  # letters alone, clearly chosen: nothing depends on rounding
+        _end_texts(bundle.model, letters, end)
+    special = bundle.processor.tokenizer.all_special_ids
+    unwritten = {"whisper": range(end + 1, vocabulary), "cohere_asr": set(range(vocabulary)) - {*letters}}
     bundle.model.generation_config.begin_suppress_tokens = [end]
-    bundle.model.generation_config.suppress_tokens = sorted(set(special) - {end})
+    bundle.model.generation_config.suppress_tokens = sorted(set(unwritten.get(kind, special)) - {end})
     bundle.family.save_merged(bundle, folder)
     (folder / "training_config.json").write_text(json.dumps({"task": {"type": "transcribe"}}))
     return folder
+
+
+def _end_texts(model, letters, end, size=16):
+    """Let a Whisper write `letters` that depend on their position, up to the position `size`."""
+    decoder, head = model.model.decoder, model.proj_out.weight.data
+    others = torch.ones(len(head), dtype=torch.bool)
+    others[letters] = False
+    head[others] = 0
+    head[:, 0] = 0
+    head[end, 0] = 40
+    for layer in decoder.layers:
+        for part in (layer.self_attn.out_proj, layer.encoder_attn.out_proj, layer.fc2):
+            part.weight.data[0], part.bias.data[0] = 0, 0
+    decoder.layer_norm.weight.data[0], decoder.layer_norm.bias.data[0] = 1, 0
+    places = decoder.embed_positions.weight.data.normal_(std=6.0)
+    places[:size, 0], places[size:, 0] = -9, 9
 
 
 def openai_tokenizer():

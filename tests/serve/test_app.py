@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from starlette.testclient import TestClient
 
+from stentor.errors import ConfigError
 from stentor.serve.app import create_app
 from stentor.serve.registry import Registry, ServedModel
 from stentor.serve.run import drained
@@ -21,7 +22,7 @@ def app():
 
     def make(answer, keys=()):
         queue, task = JobQueue(30.0), Diarize.model_construct(type="diarize")
-        model = SimpleNamespace(task=task, diarize=lambda audio, rate: SimpleNamespace(segments=answer()))
+        model = SimpleNamespace(name="m", task=task, diarize=lambda audio, rate: SimpleNamespace(segments=answer()))
         service = Service(Registry([ServedModel("m", queue, [Worker("m", model, queue)])], {}))
         return TestClient(create_app(service, keys, ["https://mine.example/"]), base_url="http://localhost")
 
@@ -34,13 +35,14 @@ def settled(client):
     return health
 
 
-def test_a_model_that_does_not_answer(app):
+@pytest.mark.parametrize(("error", "sentence"), [(ValueError, "ValueError at"), (ConfigError, "takes no hotwords")])
+def test_a_model_that_does_not_answer(app, caplog, error, sentence):
     def answer():
-        raise ValueError
+        raise error("It takes no hotwords.")
 
     with app(answer) as client:
         health = settled(client)
-        assert (health.status_code, health.json()["status"]) == (503, "failed")
+        assert (health.status_code, health.json()["status"]) == (503, "failed") and sentence in caplog.text
 
 
 def test_a_page_elsewhere_reads_what_is_refused(app):

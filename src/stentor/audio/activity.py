@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -159,10 +160,9 @@ def frame_levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, i
     Below 80 Hz there is no speech but much hum and rumble: it is filtered out.
     """
     from scipy.ndimage import uniform_filter1d
-    from scipy.signal import butter, sosfilt
+    from scipy.signal import sosfilt
 
-    hop = round(rate * FRAME)
-    sos = butter(2, 80, "highpass", fs=rate, output="sos")
+    hop, sos = round(rate * FRAME), _highpass(rate)
     memory = np.zeros((len(sos), 2))
     buffer = np.zeros(0)
     powers: list[Any] = []
@@ -182,6 +182,14 @@ def frame_levels(blocks: Iterable[np.ndarray], rate: int) -> tuple[np.ndarray, i
     return np.maximum(10 * np.log10(np.maximum(power, 1e-12)), FLOOR).astype(np.float32), hop, samples
 
 
+@lru_cache
+def _highpass(rate: int) -> np.ndarray:
+    from scipy.signal import butter
+
+    sos: np.ndarray = butter(2, 80, "highpass", fs=rate, output="sos")
+    return sos
+
+
 def _without_clicks(speech: np.ndarray, shortest: int = 8, apart: int = 25) -> np.ndarray:
     """Frames of speech without those in stretches under `shortest` frames, `apart` frames from all other speech."""
     edges = runs(speech)
@@ -197,7 +205,8 @@ def _envelope(levels: np.ndarray, reach: int = REACH) -> tuple[np.ndarray, np.nd
     """Noise floor and peak around each frame in dB: quantiles within `reach` seconds, from one second to the next."""
     second = round(1 / FRAME)
     centres = np.arange(second // 2, max(len(levels), second // 2 + 1), second)
-    ends = [(max(0, c - reach * second), c + reach * second) for c in centres]
-    quantiles = np.array([np.quantile(levels[a:b], [0.1, 0.95]) for a, b in ends])
+    ends = [(max(0, c - reach * second), min(c + reach * second, len(levels))) for c in centres]
+    known = {(a, b): np.quantile(levels[a:b], [0.1, 0.95]) for a, b in set(ends)}  # one window of short recordings
+    quantiles = np.array([known[window] for window in ends])
     frames = np.arange(len(levels))
     return np.interp(frames, centres, quantiles[:, 0]), np.interp(frames, centres, quantiles[:, 1])

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.export.exporter import Exporter
 from stentor.export.probe import CLIPS, FULL, Different, ModelOutputs, Probe, built_in, conversations, records
 from stentor.inference.model import Model
 from stentor.metrics.format import is_rate, label
 from stentor.models.base import EXPORT_FACTS
+from stentor.models.pretrained.weights import write_json
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.transcribe import Transcribe
 from stentor.version import __version__
 
 LIMIT = 0.2
 """Points of error rate by which an export in float may be worse than the model."""
+WORDS = 200
+"""Words that the clips have together where there are so many, so that one word is half a point at most."""
+MOST = 48
+"""Most clips that are taken for that."""
 TIMES = 0.1
 """Seconds by which a word's start may differ in the mean."""
 
@@ -98,14 +104,18 @@ class Reference:
 
     def __init__(self, model: Model, exporter: Exporter, format: str):
         self.model, self.exporter = model, exporter
-        examples, references = records(model, CLIPS, math.inf, exporter.pieces)
+        texts = isinstance(model.task, Transcribe)
+        examples, references = records(model, MOST if texts else CLIPS, math.inf, exporter.pieces)
         spoken = 0
         if isinstance(model.task, Diarize) and len(examples) < CLIPS:
             voices, turns = conversations(model.task, model.bundle, CLIPS - len(examples), exporter.pieces)
             examples, references, spoken = [*examples, *voices], [*references, *turns], len(voices)
-        if isinstance(model.task, Transcribe) and len(examples) < CLIPS:
-            voice = built_in(model.bundle, CLIPS - len(examples))
+        if texts and len(examples) < CLIPS:
+            voice = built_in(model.bundle, MOST if not examples else CLIPS - len(examples))
             examples, spoken = [*examples, *voice], len(voice)
+        if texts:
+            examples, references = enough(examples), []
+            spoken = min(spoken, len(examples))
         self.probe = Probe(model.task, examples, {}, references)
         if not examples:
             raise ConfigError("There are no clips to compare the export on: the run's evaluation data are gone.")
@@ -141,15 +151,23 @@ class Reference:
         if (many or not 100 * (score - before) <= limit) and not allow:
             wrong = [(e, a, b) for e, (a, b) in zip(examples, pairs) if a.get("text") != b.get("text")][:1]
             shown = "".join(f"; for example {e.id}: {b['text']!r} and not {a['text']!r}" for e, a, b in wrong)
+            share = ", and an eighth of the texts may differ" if quantization is None else ""
             raise Different(
                 f"the {label(self.probe.metric)} of {row.name} in {self.comparison.runtime} is {score:.2%} and not "
-                f"{before:.2%}, and {row.differ} of {len(examples)} clips differ; {limit:g} points are allowed, and in "
-                f"float an eighth of the texts may differ{shown}"
+                f"{before:.2%}, and {row.differ} of {len(examples)} clips differ; {limit:g} points are "
+                f"allowed{share}{shown}"
             )
         if row.times_ms is not None and row.times_ms[0] > 1000 * TIMES and not allow:
             raise Different(
                 f"its words begin {row.times_ms[0]:.0f} ms from those of the model in the mean ({len(examples)} clips)"
             )
+
+
+def enough(examples: Sequence[Example]) -> list[Example]:
+    """Clips in even steps: at least `CLIPS`, and so many that they have `WORDS` words; all where there are fewer."""
+    words = sum(len((e.text or "").split()) for e in examples)
+    count = min(len(examples), max(CLIPS, math.ceil(WORDS * len(examples) / max(1, words))))
+    return [examples[i * len(examples) // count] for i in range(count)]
 
 
 def size_of(folder: Path) -> float:
@@ -164,20 +182,27 @@ def _word_starts(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> tupl
         for one, other in pairs
         if len(one.get("words") or []) == len(other.get("words") or [])
         for a, b in zip(one.get("words") or [], other.get("words") or [])
+        if "start" in a and "start" in b
     ]
     return (sum(differences) / len(differences), max(differences)) if differences else None
 
 
 def add_usage(folder: Path, exporter: Exporter, comparison: Comparison) -> None:
-    """Add the section to the folder's README.md (which is written where there is none), and `export.json`."""
+    """Put the section into the folder's README.md (which is written where there is none) in the place of "How to use",
+    which is about the files of the model, and `export.json`, which each folder of a quantisation has as well."""
     path = folder / "README.md"
     title = f"## Export for {exporter.runtime}"
     before = path.read_text(encoding="utf-8").split(f"\n{title}\n")[0].rstrip() if path.exists() else "# An export"
+    before = re.sub(r"\n## How to use\n.*?(?=\n## |\Z)", "", before, flags=re.DOTALL)
+    kinds = [row.name for row in comparison.rows if (folder / row.name).is_dir()]
+    several = f"There is a folder for each type of weights ({', '.join(kinds)}): choose one and go into it.\n\n"
+    choose = several if kinds else ""
     text = (
-        f"{before}\n\n{title}\n\n{exporter.usage.replace('{folder}', '.').strip()}\n\n"
+        f"{before}\n\n{title}\n\n{choose}{exporter.usage.replace('{folder}', '.').strip()}\n\n"
         f"Compared with the model in {comparison.runtime} on {comparison.inputs()}, one at a time on a CPU:\n\n"
         f"{comparison.markdown()}\n"
     )
     path.write_text(text, encoding="utf-8")
     facts = {"stentor_version": __version__, **comparison.as_dict()}
-    (folder / EXPORT_FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    for place in (folder, *(folder / kind for kind in kinds)):
+        write_json(place / EXPORT_FACTS, facts)

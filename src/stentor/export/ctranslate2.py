@@ -1,6 +1,5 @@
 """Whisper in the format of CTranslate2 (the engine below faster-whisper), written by CTranslate2's own converter."""
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from stentor.data.batch import Example
-from stentor.export.exporter import Exporter
+from stentor.export.exporter import Converter
 from stentor.export.whisper import frames_of, not_whisper, pieces_of, prompt_of, with_times, words_of
 from stentor.inference.align.whisper import FRAME, alignment_heads
 from stentor.inference.model import Model
 from stentor.models.base import SETTINGS, Bundle
+from stentor.models.pretrained.weights import read_json, write_json
 from stentor.models.seq2seq.build import builder
 
 UNUSED = "<|startoflm|>"
@@ -27,10 +27,12 @@ from faster_whisper import WhisperModel  # pip install faster-whisper
 segments, facts = WhisperModel("{folder}", device="cpu").transcribe("speech.wav", word_timestamps=True)
 print(" ".join(segment.text for segment in segments))
 ```
+
+Stentor runs it too: `stentor transcribe {folder} speech.wav`.
 """
 
 
-class WhisperCTranslate2(Exporter):
+class WhisperCTranslate2(Converter):
     """model.bin, config.json, vocabulary.json, and tokenizer.json and preprocessor_config.json for faster-whisper."""
 
     runtime = "ctranslate2"
@@ -49,26 +51,24 @@ class WhisperCTranslate2(Exporter):
     def refusal(self, bundle: Bundle) -> str | None:
         return not_whisper(bundle, "CTranslate2")
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
-        from ctranslate2.converters import TransformersConverter
+    def convert(self, model: Model, folder: Path, quantization: str | None) -> None:
         from transformers import WhisperFeatureExtractor
 
         bundle = model.bundle
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            bundle.family.save_merged(bundle, Path(scratch))
-            converter = TransformersConverter(scratch)
-            # It empties the folder first, so what else belongs there comes after.
-            converter.convert(str(folder), quantization=quantization or "float32", force=True)
+        write_converted(bundle, folder, quantization)
         bundle.processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
         extractor = WhisperFeatureExtractor(feature_size=bundle.processor.mels)
         (folder / "preprocessor_config.json").write_text(extractor.to_json_string(), encoding="utf-8")
-        config = folder / "config.json"
-        facts = json.loads(config.read_text(encoding="utf-8"))
         # The converter knows them only from newer generation configs.
-        facts["lang_ids"] = sorted(bundle.processor.languages.values())
-        facts["alignment_heads"] = alignment_heads(bundle.model)
-        config.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        _write_settings(bundle, folder)
+        facts = {"lang_ids": sorted(bundle.processor.languages.values())}
+        facts |= {"alignment_heads": alignment_heads(bundle.model)}
+        write_json(folder / "config.json", read_json(folder / "config.json") | facts)
+        builder.save_configs(bundle, folder / SETTINGS)
+        # By the empty token CTranslate2 knows a Whisper that detects languages.
+        vocabulary = read_json(folder / "vocabulary.json")
+        if bundle.processor.languages and "" not in vocabulary and UNUSED in vocabulary:
+            vocabulary[vocabulary.index(UNUSED)] = ""
+            write_json(folder / "vocabulary.json", vocabulary)
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
         import ctranslate2
@@ -99,13 +99,12 @@ class WhisperCTranslate2(Exporter):
         return with_times(model, examples)
 
 
-def _write_settings(bundle: Bundle, folder: Path) -> None:
-    """Write what Stentor needs to run the folder, and name the empty token by which CTranslate2 knows a Whisper that
-    detects languages."""
+def write_converted(bundle: Bundle, folder: Path, quantization: str | None) -> None:
+    """Let CTranslate2's converter write the folder, which it empties first, and add an empty folder for what Stentor
+    needs to run it."""
+    from ctranslate2.converters import TransformersConverter
+
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        bundle.family.save_merged(bundle, Path(scratch))
+        TransformersConverter(scratch).convert(str(folder), quantization=quantization or "float32", force=True)
     (folder / SETTINGS).mkdir()
-    builder.save_configs(bundle, folder / SETTINGS)
-    path = folder / "vocabulary.json"
-    vocabulary = json.loads(path.read_text(encoding="utf-8"))
-    if bundle.processor.languages and "" not in vocabulary and UNUSED in vocabulary:
-        vocabulary[vocabulary.index(UNUSED)] = ""
-        path.write_text(json.dumps(vocabulary, indent=2) + "\n", encoding="utf-8")

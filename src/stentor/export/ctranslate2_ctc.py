@@ -1,18 +1,16 @@
-"""wav2vec 2.0 with a CTC head in the format of CTranslate2, written by CTranslate2's own converter, and word times of
-greedy CTC decoding for comparisons."""
+"""wav2vec 2.0 with a CTC head in the format of CTranslate2, written by CTranslate2's own converter."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
-from stentor.export.exporter import Exporter
+from stentor.export.ctranslate2 import write_converted
+from stentor.export.exporter import Converter
+from stentor.export.onnx.ctc import answer_of, outputs_with_times
 from stentor.models.base import SETTINGS
 from stentor.models.ctc.build import builder
 
@@ -35,12 +33,14 @@ path = np.array(model.encode(ctranslate2.StorageView.from_array(audio[None, None
 classes = path[np.diff(path, prepend=-1) != 0]
 print("".join(names[i] for i in classes if names[i] != "<pad>").replace("|", " "))
 ```
+
+Stentor runs it too: `stentor transcribe {folder} speech.wav`.
 """
 SHAPES = {"num_conv_pos_embeddings": 128, "num_conv_pos_embedding_groups": 16}
 """Sizes that CTranslate2 4.8 has in its code (src/layers/wav2vec2.cc) rather than in the file, beside the strides."""
 
 
-class Wav2Vec2CTranslate2(Exporter):
+class Wav2Vec2CTranslate2(Converter):
     """model.bin, config.json, vocabulary.json and the files of transformers' processor."""
 
     runtime = "ctranslate2"
@@ -62,15 +62,9 @@ class Wav2Vec2CTranslate2(Exporter):
             return f"CTranslate2 runs wav2vec 2.0 with strides of {strides} and {SHAPES} only"
         return None
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
-        from ctranslate2.converters import TransformersConverter
-
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            model.bundle.family.save_merged(model.bundle, Path(scratch))
-            converter = TransformersConverter(scratch)
-            converter.convert(str(folder), quantization=quantization or "float32", force=True)
+    def convert(self, model: Model, folder: Path, quantization: str | None) -> None:
+        write_converted(model.bundle, folder, quantization)
         model.bundle.processor.save(folder)
-        (folder / SETTINGS).mkdir()
         builder.save_configs(model.bundle, folder / SETTINGS)
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
@@ -82,40 +76,9 @@ class Wav2Vec2CTranslate2(Exporter):
         for example in examples:
             audio = model.bundle.processor.collate([example], labels=False).inputs["features"]
             logits = recogniser.encode(ctranslate2.StorageView.from_array(audio[:, None].numpy()), to_cpu=True)
-            outputs.append(timed(model, torch.from_numpy(np.array(logits)[0]), example))
+            scores = torch.from_numpy(np.array(logits)).log_softmax(-1)
+            outputs.append(answer_of(model, scores, torch.tensor([scores.shape[1]]), example))
         return outputs
 
     def same_inputs(self, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]] | None:
-        return timed_outputs(model, examples)
-
-
-def timed_outputs(model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
-    """Texts of a model of the family `ctc` by greedy search, with the times of words at the frames that write them."""
-    outputs, recogniser = [], model.bundle.model
-    for example in examples:
-        inputs = model.bundle.processor.collate([example], labels=False).inputs
-        with torch.no_grad():
-            log_probs, _ = recogniser.log_probs(inputs["features"], inputs["lengths"])  # type: ignore[operator]
-        outputs.append(timed(model, log_probs[0], example))
-    return outputs
-
-
-def timed(model: Model, logits: Tensor, example: Example) -> dict[str, Any]:
-    """`text` and `words` of logits [frames, classes] of one clip."""
-    processor: Any = model.bundle.processor
-    frame = 1 / processor.shape.frame_rate
-    ids: list[int] = []
-    words: list[dict[str, Any]] = []
-    text, position = "", 0
-    for number, run in groupby(logits.argmax(-1).tolist()):
-        start, position = position, position + len(list(run))
-        if number == model.bundle.model.blank:
-            continue
-        ids.append(number)
-        before, text = text, processor.decode(ids)
-        added = text[len(before) :]
-        if added.strip() and (not words or before.endswith(" ") or added[0] == " "):
-            words.append({"word": "", "start": start * frame})
-        if words and added.strip():
-            words[-1] |= {"word": words[-1]["word"] + added.strip(), "end": position * frame}
-    return {"text": text.strip(), "words": words}
+        return outputs_with_times(model, examples, room=False)

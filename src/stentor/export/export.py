@@ -18,7 +18,7 @@ from stentor.export.verify import LARGE, check_copy, not_comparable, num_paramet
 from stentor.inference.load import find_export, load
 from stentor.inference.model import Model
 from stentor.inference.speak.voice import VOICES
-from stentor.models.base import EXPORT_FACTS
+from stentor.models.runtimes.load import export_in
 from stentor.tasks.speak.task import Speak
 
 FACTS = ("training_config.json", "train_results.json", "eval_results.json", "README.md")
@@ -62,7 +62,7 @@ def export(
         raise ConfigError("--runtime is for --format web: leave it out.")
     source = find_export(model)
     check_empty(to)
-    if (others or merge) and (source / EXPORT_FACTS).is_file():
+    if (others or merge) and export_in(source) is not None:
         raise ConfigError(f"{model} is an export already: copy it, or export the model that it was made from.")
     loaded = load(model, "cpu") if others else None
     exporters = {f: exporter_of(f, loaded.bundle) for f in others if loaded is not None}
@@ -100,14 +100,21 @@ def _written(reference: Reference | SpeechReference, source: Path, to: Path, set
     exporter = reference.exporter
     asked = [None if q == exporter.precision else q for q in settings.quantizations] or [None]
     with written(to) as folder:
+        whole = folder if asked == [None] else folder / exporter.precision
         for quantization in dict.fromkeys((None, *asked)):
-            wanted = quantization in asked
-            place = folder / (quantization or exporter.precision) if len(asked) > 1 or not wanted else folder
+            place = folder / quantization if quantization else whole
             place.mkdir(exist_ok=True)
-            exporter.write(reference.model, place, quantization)
+            if quantization is None:
+                exporter.write(reference.model, place)
+            else:
+                exporter.quantize(reference.model, whole, place, quantization)
             reference.check(place, quantization, settings.allow_difference)
-            if not wanted:
-                shutil.rmtree(place)
+        if None not in asked:
+            shutil.rmtree(whole)
+        if len(asked) == 1 and asked[0] is not None:
+            for file in (folder / asked[0]).iterdir():
+                file.rename(folder / file.name)
+            (folder / asked[0]).rmdir()
         _copy_facts(source, folder, FACTS if exporter.keeps_facts else FACTS[-1:])
         add_usage(folder, exporter, reference.comparison)
     return reference.comparison.summary()
@@ -132,17 +139,20 @@ def written(to: Path) -> Iterator[Path]:
         folder.mkdir()
         yield folder
         to.mkdir(parents=True, exist_ok=True)
+        if parent != to:
+            check_empty(to)  # another command may have written into it since
         for file in folder.iterdir():
             file.rename(to / file.name)
     except Different as error:
         wrong = to.with_name(f"{to.name}-wrong")
         replace(folder, wrong)
         raise Different(
-            f"The copy does not do what the model does: {error}. It is kept as {wrong} and should not be used; please "
-            "report this with the versions that `stentor doctor` prints."
+            f"The copy does not do what the model does: {error}. It is kept as {wrong} and should not be used. If "
+            "you asked for weights of fewer bits, take more (--quantization). --allow-difference hands it over all the "
+            "same. Otherwise please report this with the versions that `stentor doctor` prints."
         ) from error
     except OSError as error:
-        raise ConfigError(f"{error.filename or to} cannot be written: {error.strerror}.") from error
+        raise ConfigError(f"{to} cannot be written: {error.strerror or error}.") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -163,7 +173,7 @@ def _copy(model: str, source: Path, to: Path) -> str:
         if other or failed:
             raise Different(f"{(other + failed)[0]} is not what was copied")
         same = f"its {len(files)} files are those of the model"
-        if (source / EXPORT_FACTS).is_file():
+        if export_in(source) is not None:
             return same
         try:
             loaded = load(model)

@@ -50,10 +50,13 @@ class Exporter(ABC):
         return None
 
     @abstractmethod
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write(self, model: Model, folder: Path) -> None:
         """Write everything that the runtime needs into a folder that is there, adapters folded in, with weights in
-        `quantization` (one of `quantizations`; None: `precision`). The model is on the CPU. Raises ConfigError naming
-        the part that cannot be exported."""
+        `precision`. The model is on the CPU. Raises ConfigError naming the part that cannot be exported."""
+
+    @abstractmethod
+    def quantize(self, model: Model, whole: Path, folder: Path, quantization: str) -> None:
+        """Write the same with weights in `quantization`, one of `quantizations`. `whole`: the folder of `write`."""
 
     @abstractmethod
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
@@ -65,3 +68,17 @@ class Exporter(ABC):
         """Outputs of the model in memory for what the runtime was given, where that is not `Task.predict` with greedy
         search, such as a stream. None: it is."""
         return None
+
+
+class Converter(Exporter):
+    """A format that is written from the model's tensors, whatever the type of its weights."""
+
+    @abstractmethod
+    def convert(self, model: Model, folder: Path, quantization: str | None) -> None:
+        """Write the files with weights in `quantization`; None: in `precision`."""
+
+    def write(self, model: Model, folder: Path) -> None:
+        self.convert(model, folder, None)
+
+    def quantize(self, model: Model, whole: Path, folder: Path, quantization: str) -> None:
+        self.convert(model, folder, quantization)

@@ -16,7 +16,7 @@ import torch
 from stentor.audio.features import mel_filters
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.export.exporter import Exporter
+from stentor.export.exporter import Converter
 from stentor.export.whisper import not_whisper, token_bytes
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
@@ -63,7 +63,7 @@ attempts, which is what was compared here. Leave `-nt` out only for models that 
 """
 
 
-class WhisperGgml(Exporter):
+class WhisperGgml(Converter):
     """ggml-model.bin."""
 
     runtime = "pywhispercpp"
@@ -88,7 +88,7 @@ class WhisperGgml(Exporter):
             return "whisper.cpp takes the embedding as output layer, and in this model they differ"
         return None
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def convert(self, model: Model, folder: Path, quantization: str | None) -> None:
         config, processor = model.bundle.model.config, model.bundle.processor
         if quantization and config.d_model % BLOCK:
             raise ConfigError(f"--quantization {quantization}: the width {config.d_model} is no multiple of {BLOCK}.")

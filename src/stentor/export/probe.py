@@ -81,9 +81,6 @@ FULL = Tolerance(1e-4, 0.02, 0.125)
 HALF = Tolerance(2e-2, 0.2, 0.25, least=1, metric=0.05)
 """Some of the arithmetic is in 16 or fewer bits, where folding rounds a weight again."""
 
-COARSE = Tolerance(2e-2, 0.5, 0.5, least=1, metric=0.05)
-"""Weights in 8 bits, which change what is said where the model is unsure."""
-
 
 CLIPS = 16
 """Most clips of a probe."""

@@ -26,7 +26,7 @@ def write_program(folder: Path, kind: str, name: str = "transcribe.py", parts: S
 
 
 def program(kind: str, parts: Sequence[str] = TRANSCRIBING) -> str:
-    """The text of a program: the docstring of the kind, the imports of all parts, then the parts in order."""
+    """The text of a program: the docstring of the kind, the imports that are needed, then the parts in order."""
     imports: dict[str, set[str]] = {}
     docstring, bodies = "", []
     for part in (*parts, kind):
@@ -38,13 +38,16 @@ def program(kind: str, parts: Sequence[str] = TRANSCRIBING) -> str:
                 imports |= {f"import {ast.unparse(alias)}": set() for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not str(node.module).startswith(INTERNAL):
                 imports.setdefault(f"from {node.module} import", set()).update(map(ast.unparse, node.names))
-        lines = text.splitlines()
-        bodies.append("\n".join(lines[code[0].lineno - 1 :]))
-        docstring = "\n".join(lines[: first.end_lineno])
-    ours = [line for line in imports if line.split()[1] in sys.stdlib_module_names]
-    blocks = (sorted(ours, key=_order), sorted(imports.keys() - ours, key=_order))
-    listed = ("\n".join(f"{line} {', '.join(sorted(imports[line]))}".rstrip() for line in block) for block in blocks)
-    return "\n\n".join([docstring, *listed]) + "\n\n\n" + _used("\n\n\n".join(bodies)) + "\n"
+        rows = text.splitlines()
+        bodies.append("\n".join(rows[code[0].lineno - 1 :]))
+        docstring = "\n".join(rows[: first.end_lineno])
+    body = _used("\n\n\n".join(bodies))
+    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    lines = {line: names & used for line, names in imports.items() if names & used or line.split()[-1] in used}
+    ours = [line for line in lines if line.split()[1] in sys.stdlib_module_names]
+    blocks = (sorted(ours, key=_order), sorted(lines.keys() - ours, key=_order))
+    listed = ("\n".join(f"{line} {', '.join(sorted(lines[line]))}".rstrip() for line in block) for block in blocks)
+    return "\n\n".join([docstring, *listed]) + "\n\n\n" + body + "\n"
 
 
 def _used(text: str) -> str:

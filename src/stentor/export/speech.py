@@ -1,6 +1,5 @@
 """Comparison of the export of a model that speaks: codec tokens, audio, and what a recogniser hears."""
 
-import importlib.metadata
 import math
 import time
 from collections.abc import Sequence
@@ -89,8 +88,7 @@ class SpeechReference:
         same = exporter.same_inputs(model, self.examples)
         self.outputs = [spoken(model, example) for example in self.examples] if same is None else same
         rtf = (time.perf_counter() - started) / self._seconds(self.outputs)
-        version = f"{exporter.runtime} {importlib.metadata.version(exporter.runtime)}"
-        self.comparison = SpeechComparison(format, version, "wer", len(self.examples), built_in, judge=judge)
+        self.comparison = SpeechComparison(format, exporter.ran_in(), "wer", len(self.examples), built_in, judge=judge)
         size = sum(p.numel() * p.element_size() for p in model.bundle.model.parameters()) / 1e6
         self.comparison.rows.append(SpeechRow("Stentor (torch)", self._score(self.outputs), size, rtf))
 
@@ -111,12 +109,8 @@ class SpeechReference:
         started = time.perf_counter()
         outputs = self.exporter.run(folder, self.model, self.examples)
         seconds = time.perf_counter() - started
-        row = SpeechRow(
-            quantization or self.exporter.precision,
-            self._score(outputs),
-            size_of(folder),
-            seconds / self._seconds(outputs),
-        )
+        name, rtf = quantization or self.exporter.precision, seconds / self._seconds(outputs)
+        row = SpeechRow(name, self._score(outputs), size_of(folder), rtf)
         pairs = list(zip(self.outputs, outputs, strict=True))
         same = [(a, b) for a, b in pairs if same_speech({**a, "sound": None}, {**b, "sound": None})]
         row.differ = len(pairs) - len(same)

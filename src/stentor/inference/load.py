@@ -1,5 +1,6 @@
 """Model loading from a run folder, an export folder, a storage URL or the Hugging Face Hub."""
 
+import json
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -50,8 +51,11 @@ def load(path: str | Path, device: str = "auto", weights: bool = True) -> Model:
         )
     if export is not None and torch_device.type != "cpu" and device != "auto":
         raise ConfigError(f"{folder} is an {export.format} export, which runs on the CPU here: leave the device out.")
-    with saved_in(settings / CONFIG), nullcontext() if weights else without_weights():
-        bundle = export.open(family) if export is not None and weights else family.load(settings)
+    try:
+        with saved_in(settings / CONFIG), nullcontext() if weights else without_weights():
+            bundle = export.open(family) if export is not None and weights else family.load(settings)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"A JSON file in {settings} is damaged ({error}): copy or export the model again.") from error
     if weights:
         bundle.model.to(torch_device).eval()
     if weights and (codec := bundle.traits.codec) is not None:

@@ -111,12 +111,15 @@ def make_card(
 def _source(model: str | Path) -> Path:
     if not Path(model).exists():
         raise ConfigError(f"There is no folder {model}: what is published is a run folder or an export folder.")
-    return find_export(model)
+    facts = read(Path(model) / EXPORT_FACTS)
+    if facts.get("format") == "web":
+        raise ConfigError(f"{model} is a page: publish it with `stentor publish demo {model} --static --to USER/NAME`.")
+    return Path(model) if facts else find_export(model)
 
 
 def check(export: Path) -> None:
     """Raises ConfigError for an export that others could not load, or could not load safely."""
-    weights = [p for p in export.rglob("*") if p.suffix in (".safetensors", ".onnx") or p.name == "model.bin"]
+    weights = [path for path in export.rglob("*") if _is_weights(path)]
     written = {
         path.parent for path in export.rglob(EXPORT_FACTS) if read(path).get("format") in ("ctranslate2", "ggml")
     }
@@ -247,8 +250,11 @@ def _put(file: Path, to: Path) -> None:
     """JSON and texts are copied, since they may be changed; weights are hard links where the disk allows it."""
     to.parent.mkdir(parents=True, exist_ok=True)
     to.unlink(missing_ok=True)
-    weights = file.suffix in (".safetensors", ".onnx") or file.name == "model.bin"
-    (link_or_copy if weights else shutil.copyfile)(file, to)
+    (link_or_copy if _is_weights(file) else shutil.copyfile)(file, to)
+
+
+def _is_weights(file: Path) -> bool:
+    return file.suffix in (".safetensors", ".onnx", ".gguf") or file.name in ("model.bin", "ggml-model.bin")
 
 
 def _hidden(name: Path) -> bool:

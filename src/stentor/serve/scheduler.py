@@ -18,12 +18,13 @@ from typing import Any, Literal
 import numpy as np
 
 from stentor.data.batch import Example
+from stentor.errors import StentorError
 from stentor.inference.model import Model
 from stentor.inference.speak.speaker import Speaker
 from stentor.inference.speak.utterance import Utterance
 from stentor.inference.stream.base import Recogniser
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
-from stentor.serve.errors import QueueClosed, report
+from stentor.serve.errors import QueueClosed, log, report
 from stentor.tasks.diarize.task import Diarize
 from stentor.tasks.speak.task import Speak
 from stentor.tasks.transcribe import Transcribe
@@ -236,6 +237,9 @@ class Worker:
     def _run(self) -> None:
         try:
             self._answer_something()
+        except StentorError as error:  # a setting of the export that its runtime does not have: no request's fault
+            log.error("%s cannot be served: %s", self.model.name, error)
+            return
         except Exception as error:
             report(error)
             return

@@ -16,10 +16,10 @@ import numpy as np
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.export.ctranslate2_ctc import timed_outputs
-from stentor.export.exporter import Exporter
+from stentor.export.exporter import Converter
 from stentor.export.gguf.kinds import KINDS, Kind
 from stentor.export.gguf.names import gguf_name
+from stentor.export.onnx.ctc import outputs_with_times
 
 if TYPE_CHECKING:
     from stentor.inference.model import Model
@@ -61,7 +61,7 @@ with crispasr.Session(sys.argv[1], n_threads=int(sys.argv[3])) as session:
 threads, language, tokens that an answer may have (0: as many as it likes)."""
 
 
-class CrispASRExporter(Exporter):
+class CrispASRExporter(Converter):
     """One file `model.gguf` with weights, settings and tokens."""
 
     runtime = "crispasr"
@@ -80,7 +80,7 @@ class CrispASRExporter(Exporter):
             return f"of models for CrispASR, {', '.join(KINDS)} can be written, not {config.model_type}"
         return KINDS[config.model_type].refusal(bundle, config)
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def convert(self, model: Model, folder: Path, quantization: str | None) -> None:
         from stentor.models.pretrained.weights import read_weights
 
         bundle = model.bundle
@@ -108,7 +108,7 @@ class CrispASRExporter(Exporter):
         return [outputs[i] for i in range(len(examples))]
 
     def same_inputs(self, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]] | None:
-        return timed_outputs(model, examples) if model.bundle.family.type == "ctc" else None
+        return outputs_with_times(model, examples, room=False) if model.bundle.family.type == "ctc" else None
 
 
 def config_of(bundle: Bundle) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.export.gguf import audio_llm
 from stentor.export.gguf.kind import Keys, Kind, prefixed, read
-from stentor.export.gguf.names import CONFORMER, TRANSDUCER, WAVE
+from stentor.export.gguf.names import CONFORMER, NEMOTRON, TRANSDUCER, WAVE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 """Classes that are no text; parakeet.cpp would write their names."""
+CONTEXT = (56, 3)
+"""Frames of context before and ahead that nemotron.cpp has in its first preset; it reads none from the file."""
 
 
 # wav2vec 2.0 and its kin: wav2vec2-ggml.cpp
@@ -98,6 +100,32 @@ def transducer_keys(bundle: Bundle, config: Any) -> Keys:
     return keys | {"tokenizer.ggml.tokens": ["" if name in SPECIALS else name for name in names]}
 
 
+def nemotron_keys(bundle: Bundle, config: Any) -> Keys:
+    """As those of a Parakeet. The scale of the encoder's input is in its first matrix (`nemotron_extra`)."""
+    keys = transducer_keys(bundle, config) | {"parakeet.xscaling": False}
+    return {key.replace("parakeet.", "nemotron."): value for key, value in keys.items()}
+
+
+def nemotron_refusal(bundle: Bundle, config: Any) -> str | None:
+    encoder = config.encoder_config
+    context = encoder.sliding_window - 1, encoder.default_num_lookahead_tokens
+    if context != CONTEXT:
+        return (
+            f"CrispASR 0.8.45 gives Nemotron {CONTEXT[0]} frames before and {CONTEXT[1]} ahead, and this model has "
+            f"{context[0]} and {context[1]}"
+        )
+    if encoder.subsampling_factor != 8 or config.blank_token_id != config.vocab_size - 1:
+        return "CrispASR's Nemotron takes one of eight frames, and has the blank as its last class"
+    return None
+
+
+def nemotron_extra(bundle: Bundle, config: Any, named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """As `conformer_extra`, and the layer behind the convolutions with the scale that follows it in transformers."""
+    scale = config.encoder_config.hidden_size**0.5 if config.encoder_config.scale_input else 1.0
+    scaled = {name: named[name] * scale for name in ("encoder.pre.out.weight", "encoder.pre.out.bias")}
+    return {**conformer_extra(bundle, config, named), **scaled}
+
+
 def conformer_refusal(bundle: Bundle, config: Any) -> str | None:
     encoder = config.encoder_config
     if bundle.family.streaming is not None:  # type: ignore[attr-defined]
@@ -154,11 +182,15 @@ def tokens(bundle: Bundle, size: int, space: str) -> list[str]:
 
 
 WAVE_KIND = Kind("wav2vec2", WAVE, wave_keys, wave_refusal, exact=("cnn.", "pos_conv.", "lm_head."))
+NEMOTRON_KIND = Kind(
+    "nemotron", NEMOTRON, nemotron_keys, nemotron_refusal, nemotron_extra, ("preprocessor.", "encoder.pre.")
+)
 PARAKEET = Kind("parakeet", TRANSDUCER, transducer_keys, transducer_refusal, conformer_extra, ("preprocessor.",))
 KINDS = {
     **dict.fromkeys(("wav2vec2", "hubert", "data2vec-audio", "unispeech", "unispeech-sat", "wavlm"), WAVE_KIND),
     "parakeet_ctc": Kind("parakeet", CONFORMER, ctc_keys, conformer_refusal, ctc_extra, ("preprocessor.",)),
     **dict.fromkeys(("parakeet_tdt", "parakeet_rnnt"), PARAKEET),
+    "nemotron_asr_streaming": NEMOTRON_KIND,
     **audio_llm.KINDS,
 }
 """By transformers' `model_type`."""

@@ -63,6 +63,17 @@ TRANSDUCER: Names = {
     ),
 }
 """parakeet.cpp."""
+NEMOTRON: Names = {
+    **TRANSDUCER,
+    **rows(
+        """conv_in=0 layers.0.depthwise_conv=2 layers.0.pointwise_conv=3 layers.1.depthwise_conv=5
+        layers.1.pointwise_conv=6""",
+        "encoder.subsampling.",
+        "encoder.pre.conv.",
+    ),
+    "encoder.layers.*.conv.norm": "encoder.layers.*.conv.ln",
+}
+"""nemotron.cpp: convolutions have names of their own, and a layer norm."""
 LANGUAGE_MODEL: Names = {
     **rows("language_model.embed_tokens=token_embd language_model.norm=output_norm lm_head=output"),
     **rows(
@@ -100,7 +111,10 @@ def gguf_name(name: str, table: Names) -> str | None:
     """Name of a tensor in the file, None for one that is left out. Raises KeyError for a tensor without a place."""
     layer = LAYER.search(f"{name}.")
     starred = name if layer is None else f"{name[: layer.start()]}*{name[layer.end() :]}"
-    module, _, last = starred.rpartition(".")
-    key, end = (starred, "") if starred in table else (module, f".{last}")
-    place = table[key]
-    return None if place is None else place.replace("*", layer[0] if layer else "") + end
+    for known in (name, starred):
+        module, _, last = known.rpartition(".")
+        for key, end in ((known, ""), (module, f".{last}")):
+            if key in table:
+                place = table[key]
+                return None if place is None else place.replace("*", layer[0] if layer else "") + end
+    raise KeyError(name)

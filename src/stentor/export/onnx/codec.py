@@ -118,11 +118,35 @@ def whole_frames(codec: AudioCodec) -> Iterator[None]:
             right = sizes["padding_total"] // 2
             sides = {"padding_right": right, "padding_left": sizes["padding_total"] - right}
             vars(module).update(sizes, **sides, _get_extra_padding_for_conv1d=lambda states: 0)
+        for name, part in module.named_children():
+            if isinstance(part, nn.LSTM):
+                setattr(module, name, LSTM(part))
     try:
         with patch.object(torch, "cdist", distances):
             yield
     finally:
         codec.model = before
+
+
+class LSTM(nn.Module):
+    """An LSTM as ONNX has it: torch's exporter writes a step for each frame of the example."""
+
+    def __init__(self, lstm: nn.LSTM):
+        super().__init__()
+        self.layers = nn.ModuleList()
+        for ours in lstm.all_weights:
+            # torch has the gates in the order i f g o, ONNX i o f g.
+            given, before, *biases = (w.detach().unflatten(0, (4, -1))[[0, 3, 1, 2]].flatten(0, 1)[None] for w in ours)
+            self.layers.append(nn.ParameterList([given, before, torch.cat(biases, 1)]))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        weights: Any
+        for weights in self.layers:
+            size = weights[1].shape[-1]
+            shape = (x.shape[0], 1, x.shape[1], size)
+            inputs = (x, *weights)
+            x = torch.onnx.ops.symbolic("LSTM", inputs, {"hidden_size": size}, dtype=x.dtype, shape=shape).squeeze(1)
+        return x, None
 
 
 def distances(x: Tensor, y: Tensor, p: float = 2.0) -> Tensor:

@@ -9,7 +9,6 @@ Classes that write nothing count as blank. onnx-asr 0.12 reads the folder of a m
 `nemo-conformer-ctc`: model.onnx, vocab.txt, and `features_size` and `subsampling_factor` in config.json.
 """
 
-import json
 import shutil
 from collections.abc import Sequence
 from math import prod
@@ -21,13 +20,12 @@ from torch import Tensor, nn
 
 from stentor.data.batch import Example
 from stentor.data.trained_speech import with_room
-from stentor.export.exporter import Exporter
+from stentor.export.onnx.exporter import GraphExporter, run_program, usage_of, write_facts
 from stentor.export.onnx.frontend import write_frontend
-from stentor.export.onnx.quantize import KINDS, quantize
-from stentor.export.onnx.trace import OPSET, trace
-from stentor.export.program import load_program, program_facts, write_program
+from stentor.export.onnx.trace import trace
+from stentor.export.program import program_facts, write_program
 from stentor.inference.model import Model
-from stentor.models.base import ONNX_CONFIG, ONNX_FORMAT, Bundle
+from stentor.models.base import Bundle
 from stentor.models.ctc.build import builder
 from stentor.models.ctc.modeling import CTCModel
 from stentor.models.ctc.processor import CTCProcessor
@@ -37,26 +35,13 @@ from stentor.models.pretrained.weights import read_json, standalone, write_json
 from stentor.models.text.spelling import Characters
 from stentor.models.transformer.modeling import TransformerModel
 from stentor.tasks.transcribe import within
-from stentor.version import __version__
 
 BLANK, SPACE = "<blk>", "\u2581"
 IMPOSSIBLE = -1e9
 """Log-probability of classes that count as blank."""
 USAGE = """\
-These are ONNX graphs for onnxruntime. `transcribe.py` runs them without Stentor and torch, with word times:
-
-```bash
-pip install numpy onnxruntime tokenizers soundfile
-python transcribe.py speech.wav --words
-```
-
-| graph | does |
-|---|---|
-| `features.onnx` | audio at 16 kHz to features |
-| `model.onnx` | features and their length to log-probabilities of the classes of each frame |
-
-`onnx_config.json` names their outputs and holds what each class writes, the blank and the frame rate. Models with
-Parakeet's features run in onnx-asr too: `onnx_asr.load_model("nemo-conformer-ctc", "{folder}")`.
+Stentor runs them too: `stentor transcribe {folder} speech.wav`. Models with Parakeet's features also run in onnx-asr:
+`onnx_asr.load_model("nemo-conformer-ctc", "{folder}")`.
 """
 
 
@@ -151,57 +136,50 @@ def save_configs(bundle: Bundle, folder: Path) -> None:
 def outputs_with_times(model: Model, examples: Sequence[Example], room: bool = True) -> list[dict[str, Any]]:
     """Answers of the model in memory with the word times of its likeliest path; `room`: with as much quiet around
     speech as in training, which only programs of ours give clips."""
-    bundle, answers = model.bundle, []
-    processor, blank, task = bundle.processor, blank_of(bundle), model.for_transcription()
+    bundle, answers, processor = model.bundle, [], model.bundle.processor
     for example in examples:
         [given], [earlier] = with_room(bundle.traits.trained_speech if room else None, processor, [example])
         inputs = processor.collate([given], labels=False).inputs
         with torch.no_grad():
             scores, frames = log_probs(bundle.model, inputs["features"], inputs["lengths"])
-        [output] = decode(scores, frames, blank)
-        [path] = viterbi([scores[0, : frames[0]]], [output.ids], blank)
-        seconds = len(example.audio) / processor.sample_rate  # type: ignore[arg-type]
-        edges = () if path is None else path.labels(len(output.ids))
-        times = [[within(t * processor.frame_seconds, seconds, earlier) for t in edge.tolist()] for edge in edges]
-        spans = list(zip(*times))
-        answers.append(task.answer(processor, output.ids, output.log_probs, seconds, spans=spans))
+        answers.append(answer_of(model, scores, frames, example, earlier))
     return answers
 
 
-class CTCOnnx(Exporter):
+def answer_of(model: Model, scores: Tensor, frames: Tensor, example: Example, earlier: float = 0.0) -> dict[str, Any]:
+    """Answer by log-probabilities [1, T, classes] of `frames` [1]; `earlier`: seconds of quiet before the clip."""
+    processor, blank = model.bundle.processor, blank_of(model.bundle)
+    [output] = decode(scores, frames, blank)
+    [path] = viterbi([scores[0, : frames[0]]], [output.ids], blank)
+    seconds = len(example.audio) / processor.sample_rate  # type: ignore[arg-type]
+    edges = () if path is None else path.labels(len(output.ids))
+    times = [[within(t * processor.frame_seconds, seconds, earlier) for t in edge.tolist()] for edge in edges]
+    task = model.for_transcription()
+    return task.answer(processor, output.ids, output.log_probs, seconds, spans=list(zip(*times)))
+
+
+class CTCOnnx(GraphExporter):
     """Graphs of a CTC model with a program that runs them, read by onnx-asr where it has the features."""
 
-    runtime = "onnxruntime"
-    extra = "onnx"
-    quantizations = KINDS
-    usage = USAGE
+    usage = usage_of("python transcribe.py speech.wav --words", USAGE)
 
     def refusal(self, bundle: Bundle) -> str | None:
         return refusal(bundle)
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
-        bundle, path = model.bundle, folder / "model.onnx"
-        processor, written = bundle.processor, units(bundle)
-        bundle.model.float().eval()
+    def write_graphs(self, model: Model, folder: Path) -> None:
+        bundle, processor, written = model.bundle, model.bundle.processor, units(model.bundle)
         save_configs(bundle, folder)
+        path = folder / "model.onnx"
         graphs = {"features": write_frontend(processor, folder)}
         graphs["encoder"] = {"file": path.name, "outputs": write_graph(bundle, path)}
-        if quantization is not None:
-            quantize([path], quantization)
         facts = {
-            "format": ONNX_FORMAT,
-            "kind": "ctc",
-            "stentor_version": __version__,
-            "torch_version": torch.__version__,
-            "opset": OPSET,
-            "graphs": graphs,
             **program_facts(processor),
             "frame_seconds": processor.frame_seconds,
             "blank": blank_of(bundle),
             "units": written,
             "tokens": None if written is None else "tokens.txt",
         }
-        (folder / ONNX_CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        write_facts(folder, "ctc", graphs, facts)
         if written is not None:
             write_symbols(folder / "tokens.txt", written, blank_of(bundle))
             if isinstance(processor, CTCProcessor) and processor.shape.log_mel == "parakeet":
@@ -215,9 +193,7 @@ class CTCOnnx(Exporter):
         return outputs_with_times(model, examples)
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        recognizer = load_program(folder).Recognizer(folder)
-        answers = (recognizer.recognise(example.audio) for example in examples)
-        return [{"text": text, "words": words} for text, words in answers]
+        return run_program(folder, examples)
 
 
 def refusal(bundle: Bundle) -> str | None:

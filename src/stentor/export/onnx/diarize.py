@@ -11,7 +11,6 @@ onnx_config.json  labels and settings of the windows
 
 from __future__ import annotations
 
-import json
 import runpy
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,14 +23,13 @@ from torch.nn import functional as F
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.export.exporter import Exporter
+from stentor.export.onnx.exporter import GraphExporter, usage_of, write_facts
 from stentor.export.onnx.frontend import Spectra, samples_at, write_frontend
-from stentor.export.onnx.quantize import KINDS, quantize
-from stentor.export.onnx.trace import OPSET, trace
+from stentor.export.onnx.trace import trace
 from stentor.export.program import write_program
 from stentor.inference.model import Model
 from stentor.losses.ego import CLASSES
-from stentor.models.base import ONNX_CONFIG, ONNX_FORMAT, Bundle
+from stentor.models.base import Bundle
 from stentor.models.transformer.export import write_config
 from stentor.tasks.diarize.labels.base import Labels
 from stentor.tasks.diarize.labels.binary import Detection
@@ -39,25 +37,10 @@ from stentor.tasks.diarize.labels.powerset import Powerset
 from stentor.tasks.diarize.labels.speaker import Ego, SpeakerLabels
 from stentor.tasks.diarize.speakers import mel_bands
 from stentor.tasks.diarize.task import Diarize
-from stentor.version import __version__
 
 PROGRAM = "diarize.py"
 USAGE = """\
-These are ONNX graphs for onnxruntime. `diarize.py` runs them without Stentor and torch, with the windows, decisions and
-clustering of voices of `stentor diarize`, and prints RTTM.
-
-```bash
-pip install numpy onnxruntime soundfile
-python diarize.py meeting.wav --speakers 3 > meeting.rttm
-```
-
-| graph | does |
-|---|---|
-| `features.onnx` | audio at the model's rate to its features |
-| `diarizer.onnx` | features to logits, embeddings and probabilities of the speakers of a window |
-| `voices.onnx` | activity and embeddings (or audio) of a window to a vector for each of its speakers |
-
-`onnx_config.json` holds rates, labels and the settings of the windows.
+Windows, decisions and clustering of voices are those of `stentor diarize`.
 """
 
 
@@ -148,36 +131,26 @@ def chosen(active: Tensor) -> Tensor:
     return weights / weights.sum(0).clamp(min=1)
 
 
-class DiarizerOnnx(Exporter):
+class DiarizerOnnx(GraphExporter):
     """Graphs of a diarizer with a program that runs them."""
 
-    runtime = "onnxruntime"
-    extra = "onnx"
-    quantizations = KINDS
-    usage = USAGE
+    usage = usage_of(
+        "python diarize.py meeting.wav --speakers 3 > meeting.rttm", USAGE, "windows, decisions, clustering, RTTM"
+    )
     pieces = 3
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         task, bundle = frame_task(model), model.bundle
         graphs = {
             "features": write_frontend(bundle.processor, folder),
             "diarizer": write_diarizer(bundle, task, folder),
             "voices": write_voices(bundle, task, folder),
         }
-        if quantization is not None:
-            quantize([folder / "diarizer.onnx"], quantization)
         bundle.processor.save(folder)
         write_config(bundle, folder)
-        facts = {
-            "format": ONNX_FORMAT,
-            "kind": "diarize",
-            "stentor_version": __version__,
-            "torch_version": torch.__version__,
-            "opset": OPSET,
-            "graphs": {name: graph for name, graph in graphs.items() if graph},
-            **program_facts(bundle.processor, task, bundle.family.embedding),  # type: ignore[attr-defined]
-        }
-        (folder / ONNX_CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        graphs = {name: graph for name, graph in graphs.items() if graph}
+        embedding: int | None = bundle.family.embedding  # type: ignore[attr-defined]
+        write_facts(folder, "diarize", graphs, program_facts(bundle.processor, task, embedding))
         write_program(folder, "diarize", PROGRAM, parts=("audio",))
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
@@ -205,7 +178,7 @@ def write_diarizer(bundle: Bundle, task: Diarize, folder: Path) -> dict[str, Any
     processor: Any = bundle.processor
     noise = (0.1 * np.random.default_rng(0).standard_normal((2, 42_000))).astype(np.float32)
     inputs = processor.collate([Example("a", noise[0]), Example("b", noise[1, :30_000])], labels=False).inputs
-    graph = DiarizerGraph(bundle.model.float(), task.labels, task.windows.upsample)
+    graph = DiarizerGraph(bundle.model, task.labels, task.windows.upsample)
     outputs = ["logits", "frames", "scores"] + ["log_probs"] * isinstance(task.labels, Powerset)
     outputs += ["embeddings"] * bool(bundle.family.embedding)  # type: ignore[attr-defined]
     time = 2 if processor.pretrained is not None and processor.pretrained.shape.kind == "mel" else 1

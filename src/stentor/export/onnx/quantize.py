@@ -1,34 +1,30 @@
-"""Quantisation of ONNX graphs: weights in 8 bits with integer arithmetic, or stored in float16."""
+"""Quantisation of ONNX graphs: weights in 8 or 4 bits, or stored in float16."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from stentor.models.base import ONNX_INLINE
 
-KINDS = {"int8": 1.0, "float16": 0.2}
+KINDS = {"int8": 1.0, "float16": 0.2, "int4": 2.0}
 """Kinds, and the points of error rate that each may cost."""
 SMALL = 1024
 """Values of a tensor up to which it stays as it is: biases, norms, constants."""
 
 
-def quantize(files: Sequence[Path], kind: str) -> None:
-    """Rewrite graphs in place.
+def quantize(path: Path, to: Path, kind: str) -> None:
+    """Write the graph of `path` as `to`, with its metadata.
 
     `int8`: matrix products of weights in 8 bits for each output channel with activations that are quantized as they
     come (onnxruntime's dynamic quantization), and embeddings in 8 bits. `float16`: weights are stored in float16 and
-    computed with in float32, half the size at the speed of float32.
+    computed with in float32, half the size at the speed of float32. `int4`: matrix products of weights in 4 bits, in
+    blocks of 32 with a scale, with activations in float32 (onnxruntime's MatMulNBits), and the rest as in `float16`.
     """
     import onnx
 
-    for path in files:
-        model = onnx.load(path)
-        path.with_name(f"{path.name}.data").unlink(missing_ok=True)
-        if kind == "int8":
-            _to_int8(model, path)
-        else:
-            _to_float16(model, path)
+    {"int8": _to_int8, "float16": _to_float16, "int4": _to_int4}[kind](onnx.load(path), to)
 
 
 def _to_int8(model: Any, path: Path) -> None:
@@ -41,22 +37,40 @@ def _to_int8(model: Any, path: Path) -> None:
             copy = model.graph.initializer.add()
             copy.CopyFrom(weights[node.input[1]])
             copy.name = node.input[1] = f"{node.name}.weight"
-    # Features would not be those of training.
-    features = [n.name for n in model.graph.node if any(i.startswith("features.") for i in n.input)]
     del model.graph.value_info[:]  # shapes that the quantizer infers again
-    size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    external = _size(model) > 4 * ONNX_INLINE
+    options = {"per_channel": True, "weight_type": QuantType.QInt8, "nodes_to_exclude": _features(model)}
+    with _without_remarks():
+        quantize_dynamic(model, path, **options, use_external_data_format=external)
+
+
+def _to_int4(model: Any, path: Path) -> None:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    with _without_remarks():
+        quantizer = MatMulNBitsQuantizer(model, block_size=32, is_symmetric=True, nodes_to_exclude=_features(model))
+        quantizer.process()
+    _to_float16(quantizer.model.model, path)
+
+
+def _features(model: Any) -> list[str]:
+    """Nodes that compute features, which would not be those of training."""
+    return [n.name for n in model.graph.node if any(i.startswith("features.") for i in n.input)]
+
+
+def _size(model: Any) -> int:
+    """Bytes of the weights."""
+    return sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Without remarks of the quantizers, which ask for another program to be run before."""
     logger = logging.getLogger()
     level = logger.level
-    logger.setLevel(logging.ERROR)  # a remark that asks for another program to be run before
+    logger.setLevel(logging.ERROR)
     try:
-        quantize_dynamic(
-            model,
-            path,
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            nodes_to_exclude=features,
-            use_external_data_format=size > 4 * ONNX_INLINE,
-        )
+        yield
     finally:
         logger.setLevel(level)
 
@@ -66,9 +80,10 @@ def _to_float16(model: Any, path: Path) -> None:
     import onnx
 
     graph, casts, size = model.graph, [], 0
+    packed = {name for node in graph.node if node.op_type == "MatMulNBits" for name in node.input}
     for tensor in graph.initializer:
         array = onnx.numpy_helper.to_array(tensor)
-        if tensor.data_type == onnx.TensorProto.FLOAT and array.size > SMALL:
+        if tensor.data_type == onnx.TensorProto.FLOAT and array.size > SMALL and tensor.name not in packed:
             name, stored = tensor.name, f"{tensor.name}.float16"
             largest = np.finfo(np.float16).max
             tensor.CopyFrom(onnx.numpy_helper.from_array(array.clip(-largest, largest).astype(np.float16), stored))

@@ -1,16 +1,16 @@
 """ONNX graphs of encoder-decoder recognisers in the layout of Hugging Face's Optimum, which onnx-asr 0.12 (Whisper) and
-sherpa-onnx 2.0.1 (Moonshine) read.
+sherpa-onnx 2.0.1 (Moonshine, without mask, as it gives one of another length) read.
 
 encoder_model.onnx          input_features [B, mels, T] or audio [B, T], lengths [B] (not of Whisper) ->
                             last_hidden_state [B, F, width], encoder_attention_mask [B, F] (not of Whisper)
 decoder_model_merged.onnx   encoder_attention_mask (not of Whisper), input_ids [B, L], encoder_hidden_states,
                             past_key_values.i.decoder.key ..., use_cache_branch [1] (not looked at) -> logits [B, L, V],
-                            present.i.decoder.key ..., and of Whisper attention [B, heads, L, F] of the alignment heads
+                            present.i.decoder.key ..., scores, of Whisper attention [B, heads, L, F] of alignment heads
 features.onnx               audio [1, samples] -> input_features, lengths
 
 One graph does for the first call and all others: it projects the encoder's states from the length of the cached
 projections on, so all of them in the first call and none later. In the last row of the logits the tokens that are never
-written are minus infinity already; readers need no lists of them.
+written are minus infinity already; readers need no lists of them. `scores` [B, V] is that row as the model has it.
 """
 
 import json
@@ -24,35 +24,21 @@ from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache
 
 from stentor.data.batch import Example
-from stentor.export.exporter import Exporter
+from stentor.export.onnx.exporter import GraphExporter, run_program, usage_of, write_facts
 from stentor.export.onnx.frontend import write_frontend
-from stentor.export.onnx.quantize import KINDS, quantize
-from stentor.export.onnx.trace import OPSET, trace
-from stentor.export.program import load_program, program_facts, write_program
+from stentor.export.onnx.trace import trace
+from stentor.export.program import program_facts, write_program
 from stentor.export.whisper import attention_weights, with_times
 from stentor.inference.align.whisper import alignment_heads
 from stentor.inference.model import Model
-from stentor.models.base import ONNX_CONFIG, ONNX_FORMAT, Bundle
 from stentor.models.encoders.encode import whisper_layers
 from stentor.models.seq2seq import whisper
 from stentor.models.seq2seq.build import builder
 from stentor.models.seq2seq.modeling import Seq2SeqModel
-from stentor.version import __version__
 
 ENCODER, DECODER = "encoder_model.onnx", "decoder_model_merged.onnx"
 USAGE = """\
-These are ONNX graphs for onnxruntime. `transcribe.py` runs them without Stentor and torch: features, language, decoding
-loop and windows for long recordings.
-
-```bash
-pip install numpy onnxruntime tokenizers soundfile
-python transcribe.py speech.wav --language en
-```
-
-Stentor runs them too: `stentor transcribe {folder} speech.wav`. Whisper models also run in onnx-asr:
-`onnx_asr.load_model("whisper", "{folder}").recognize("speech.wav")`.
-
-`onnx_config.json` names the graphs and holds the tokens of the prompt, languages and limits.
+Whisper models also run in onnx-asr: `onnx_asr.load_model("whisper", "{folder}").recognize("speech.wav")`.
 """
 
 
@@ -86,7 +72,8 @@ class DecoderGraph(nn.Module):
     def __init__(self, model: Seq2SeqModel):
         super().__init__()
         self.decoder, self.head = model.model.decoder, model.proj_out
-        self.heads = alignment_heads(model) if isinstance(model, whisper.Model) else []
+        self.takes_mask = not isinstance(model, whisper.Model)
+        self.heads = [] if self.takes_mask else alignment_heads(model)  # type: ignore[arg-type]
         # The position behind which tokens are text: after the start token alone comes a language.
         self.text_from = 1 if isinstance(model, whisper.Model) and model.languages else 0
         for name, tokens in (("never", model.suppressed), ("never_first", model.suppressed_first)):
@@ -97,7 +84,7 @@ class DecoderGraph(nn.Module):
     def forward(
         self,
         *,
-        encoder_attention_mask: Tensor | None = None,  # first, as sherpa-onnx gives inputs by their order
+        encoder_attention_mask: Tensor | None = None,
         input_ids: Tensor,
         encoder_hidden_states: Tensor,
         past: list[Tensor],
@@ -111,15 +98,13 @@ class DecoderGraph(nn.Module):
         cache.is_updated = dict.fromkeys(cache.is_updated, False)
         before = past[0].shape[2]
         places = torch.arange(before + input_ids.shape[1])
-        masks = (
-            {}
-            if encoder_attention_mask is None
-            else {"encoder_attention_mask": bias(encoder_attention_mask > 0)[:, None, None]}
-        )
+        seen = torch.ones(encoder_hidden_states.shape[:2]) if encoder_attention_mask is None else encoder_attention_mask
+        masks = {"encoder_attention_mask": bias(seen > 0)[:, None, None]} if self.takes_mask else {}
         rest = encoder_hidden_states[:, past[2].shape[2] :].clone()
         logits, weights = self.run(input_ids, rest, cache, places[before:], places, **masks)
         present = [t for a, b in zip(own.layers, cross.layers) for t in (a.keys, a.values, b.keys, b.values)]
-        return (logits, *present, weights) if self.heads else (logits, *present)
+        outputs = (self.allowed(logits, places[before:]), *present, logits[:, -1])  # sherpa-onnx reads by order
+        return (*outputs, weights) if self.heads else outputs
 
     def run(
         self, ids: Tensor, hidden: Tensor, cache: Any, places: Tensor, known: Tensor, **masks: Tensor
@@ -138,11 +123,14 @@ class DecoderGraph(nn.Module):
             **masks,
         )
         logits = self.head(out.last_hidden_state)
-        first = torch.where(places[0] == 0, self.never_first, 0.0)
-        last = logits[:, -1:] + torch.where(places[-1] >= self.text_from, self.never + first, 0.0)
-        logits = torch.cat([logits[:, :-1], last], 1)
         weights = [out.cross_attentions[layer][:, head] for layer, head in self.heads]
         return logits, torch.stack(weights, 1) if weights else logits
+
+    def allowed(self, logits: Tensor, places: Tensor) -> Tensor:
+        """The logits, where in the last row tokens that may not be written are minus infinity."""
+        first = torch.where(places[0] == 0, self.never_first, 0.0)
+        last = logits[:, -1:] + torch.where(places[-1] >= self.text_from, self.never + first, 0.0)
+        return torch.cat([logits[:, :-1], last], 1)
 
 
 def bias(seen: Tensor) -> Tensor:
@@ -150,18 +138,19 @@ def bias(seen: Tensor) -> Tensor:
     return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
 
 
-def trace_decoder(model: Seq2SeqModel, states: Tensor, path: Path) -> tuple[list[str], list[int]]:
-    """Write the decoder for encoder states [2, F, width]; returns the names of its outputs, and layers, heads and width
-    of its caches."""
+def trace_decoder(model: Seq2SeqModel, states: Tensor, path: Path, padded: bool = True) -> tuple[list[str], list[int]]:
+    """Write the decoder for encoder states [2, F, width], which are `padded` or not; returns the names of its outputs,
+    and layers, heads and width of its caches."""
     graph, few = DecoderGraph(model), torch.tensor([[model.start_id] * 3] * 2)
-    valid = None if isinstance(model, whisper.Model) else torch.ones(states.shape[:2])
+    valid = None if isinstance(model, whisper.Model) or not padded else torch.ones(states.shape[:2])
     with torch.no_grad():
         cache = model.decode((states.clone(), valid), few, use_cache=True).past_key_values
     shapes = [
         (c.layers[0].keys.shape, n) for c, n in ((cache.self_attention_cache, 5), (cache.cross_attention_cache, 7))
     ]
     layers = len(cache.self_attention_cache.layers)
-    past = [torch.zeros(2, s[1], n, s[3]) for s, n in shapes for _ in range(2)] * layers
+    # Each its own tensor: torch takes the same one in two places for one input.
+    past = [torch.zeros(2, s[1], n, s[3]) for _ in range(layers) for s, n in shapes for _ in range(2)]
     kinds = [f"{who}.{what}" for who in ("decoder", "encoder") for what in ("key", "value")]
     names = [f"past_key_values.{i}.{kind}" for i in range(layers) for kind in kinds]
     inputs: dict[str, Any] = {"encoder_attention_mask": torch.ones(states.shape[:2], dtype=torch.long)}
@@ -176,7 +165,7 @@ def trace_decoder(model: Seq2SeqModel, states: Tensor, path: Path) -> tuple[list
     if valid is None:
         del inputs["encoder_attention_mask"], axes["encoder_attention_mask"]
     flat = [n for name in inputs for n in (names if name == "past" else [name])]
-    outputs = ["logits", *(n.replace("past_key_values", "present") for n in names)]
+    outputs = ["logits", *(n.replace("past_key_values", "present") for n in names), "scores"]
     outputs += ["attention"] * bool(graph.heads)
     with attention_weights(model):
         trace(graph, inputs, axes, outputs, path, "decoder", flat)
@@ -198,22 +187,16 @@ def example_inputs(processor: Any) -> dict[str, Tensor]:
     return dict(processor.audio_inputs([Example("a", 0.1 * noise), Example("b", 0.1 * noise[:31_000])]))
 
 
-class Seq2SeqOnnx(Exporter):
+class Seq2SeqOnnx(GraphExporter):
     """Graphs of Whisper, Moonshine, Moonshine streaming and Cohere ASR with a program that runs them."""
 
-    runtime = "onnxruntime"
-    extra = "onnx"
-    quantizations = KINDS
-    usage = USAGE
+    usage = usage_of(
+        "python transcribe.py speech.wav --language en", USAGE, "features, language, decoding, long recordings"
+    )
 
-    def refusal(self, bundle: Bundle) -> str | None:
-        if bundle.model.config.model_type == "moonshine":
-            return "the decoder of Moonshine does not run in onnxruntime yet"
-        return None
-
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         bundle = model.bundle
-        network: Any = bundle.model.float().eval()
+        network: Any = bundle.model
         processor: Any = bundle.processor
         inputs = example_inputs(processor)
         if isinstance(network, whisper.Model):
@@ -222,8 +205,6 @@ class Seq2SeqOnnx(Exporter):
         with torch.no_grad():
             states, _ = network.encoder_states(inputs["features"], inputs.get("lengths"))
         decoder, cache = trace_decoder(network, states, folder / DECODER)
-        if quantization is not None:
-            quantize([folder / ENCODER, folder / DECODER], quantization)
         graphs = {"features": write_frontend(processor, folder)}
         graphs |= {"encoder": {"file": ENCODER, "outputs": encoder}, "decoder": {"file": DECODER, "outputs": decoder}}
         builder.save_configs(bundle, folder)
@@ -232,23 +213,14 @@ class Seq2SeqOnnx(Exporter):
             plain = {t: i for t, i in processor.tokenizer.get_vocab().items() if t not in special}
             for name, tokens in (("vocab.json", plain), ("added_tokens.json", special)):
                 (folder / name).write_text(json.dumps(tokens, ensure_ascii=False), encoding="utf-8")
-        versions = {"format": ONNX_FORMAT, "stentor_version": __version__, "torch_version": torch.__version__}
-        facts = (
-            versions
-            | {"opset": OPSET, "kind": "seq2seq", "graphs": graphs, "cache": cache}
-            | decoding_facts(network, processor)
-        )
-        (folder / ONNX_CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        write_facts(folder, "seq2seq", graphs, {"cache": cache} | decoding_facts(network, processor))
         write_program(folder, "seq2seq")
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        recognizer = load_program(folder).Recognizer(folder)
-        outputs = []
-        for example in examples:
-            task = "translate" if example.extra.get("translate") else None
-            text, words = recognizer.recognise(example.audio, language=example.language, task=task)
-            outputs.append({"text": text, "words": words})
-        return outputs
+        tasks = {True: "translate", False: None}
+        return run_program(
+            folder, examples, lambda e: {"language": e.language, "task": tasks[bool(e.extra.get("translate"))]}
+        )
 
     def same_inputs(self, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]] | None:
         return with_times(model, examples) if isinstance(model.bundle.model, whisper.Model) else None

@@ -8,7 +8,6 @@ Pocket TTS    graphs as sherpa-onnx 2.0.1 reads them (sherpa-onnx/csrc/offline-t
 codec_*.onnx  see `stentor.export.onnx.codec`
 """
 
-import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -21,30 +20,23 @@ from torch import Tensor, nn
 from stentor.data.batch import Example
 from stentor.data.speaking_rate import weight
 from stentor.errors import ConfigError
-from stentor.export.exporter import Exporter
 from stentor.export.onnx.codec import write_codec
-from stentor.export.onnx.quantize import KINDS, quantize
-from stentor.export.onnx.trace import OPSET, trace
+from stentor.export.onnx.exporter import GraphExporter, usage_of, write_facts
+from stentor.export.onnx.trace import trace
 from stentor.export.program import load_program, write_program
 from stentor.inference.model import Model
-from stentor.models.base import ONNX_CONFIG, ONNX_FORMAT, Bundle
+from stentor.models.base import Bundle
 from stentor.models.text.control_tokens import control_names
 from stentor.tasks.speak.generation import OF_TEXTS, Generation
 from stentor.text.languages import table
-from stentor.version import __version__
 
 USAGE = """\
-These are ONNX graphs for onnxruntime. `speak.py` runs them without Stentor and torch: prompt, length, codes, and audio,
-piece by piece for long texts.
-
-```bash
-pip install numpy onnxruntime tokenizers soundfile
-python speak.py "Hello there." --to hello.wav --seed 1
-python speak.py "Hello there." --to hello.wav --reference voice.wav --reference-text "What is said there."
-```
-
 The second line is for models that clone voices (`clones` in `onnx_config.json`). A model of phonemes (`phonemes` there)
 also needs the program espeak-ng.
+"""
+COMMANDS = """\
+python speak.py "Hello there." --to hello.wav --seed 1
+python speak.py "Hello there." --to hello.wav --reference voice.wav --reference-text "What is said there."\
 """
 KINDS_OF_TTS = ("pocket_tts", "gradium_phonon_tts")
 """Kinds of the family `tts` that are exported."""
@@ -130,13 +122,10 @@ class MainGraph(nn.Module):
         return states, self.end(states) + self.shift, *[t for layer in cache.layers for t in (layer.keys, layer.values)]
 
 
-class SpeakOnnx(Exporter):
+class SpeakOnnx(GraphExporter):
     """Graphs of a model that speaks, with a program that runs them."""
 
-    runtime = "onnxruntime"
-    extra = "onnx"
-    quantizations = KINDS
-    usage = USAGE
+    usage = usage_of(COMMANDS, USAGE, "prompt, length, codes, audio")
 
     def refusal(self, bundle: Bundle) -> str | None:
         processor: Any = bundle.processor
@@ -146,24 +135,17 @@ class SpeakOnnx(Exporter):
             return f"the decoding loop of a {processor.model_types[0]} is not in the exported program"
         return None
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         bundle = model.bundle
         processor: Any = bundle.processor
-        bundle.model.float().eval()
         codec = write_codec(processor.codec, folder, processor.clones)
         kind = TYPES[processor.model_types[0] if bundle.family.type == "tts" else bundle.family.type]
         write, facts_of = (write_masked, masked_facts) if kind == "masked" else (write_flow, flow_facts)
         with torch.no_grad():
             write(bundle, folder)
         processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
-        names = sorted(path.stem for path in folder.glob("*.onnx"))
+        graphs = {path.stem: {"file": path.name} for path in sorted(folder.glob("*.onnx"))}
         facts = {
-            "format": ONNX_FORMAT,
-            "kind": f"speak_{kind}",
-            "stentor_version": __version__,
-            "torch_version": torch.__version__,
-            "opset": OPSET,
-            "graphs": {name: {"file": f"{name}.onnx"} for name in names},
             "codec": codec,
             "weights": weights_of_characters(),
             "pace": processor.pace,
@@ -172,10 +154,8 @@ class SpeakOnnx(Exporter):
             "clones": processor.clones,
             **facts_of(model),
         }
-        (folder / ONNX_CONFIG).write_text(json.dumps(facts, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_facts(folder, f"speak_{kind}", graphs, facts)
         write_program(folder, f"speak_{kind}", "speak.py", ("audio", "speaking"))
-        if quantization is not None:  # a codec is mostly convolutions, and its errors are heard
-            quantize([folder / f"{name}.onnx" for name in names if not name.startswith("codec_")], quantization)
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
         program = load_program(folder, "speak.py")
@@ -263,14 +243,8 @@ def write_flow(bundle: Bundle, folder: Path) -> None:
     point = {"c": torch.randn(1, width), "s": torch.zeros(1, 1), "t": torch.ones(1, 1), "x": torch.randn(1, latents)}
     trace(FlowGraph(pretrained), point, dict.fromkeys(point, ()), ["flow_dir"], folder / "lm_flow.onnx", "flow head")
     ids, part = torch.zeros(1, 5, dtype=torch.long), "text embedding"
-    trace(
-        TextGraph(pretrained),
-        {"token_ids": ids},
-        {"token_ids": (1,)},
-        ["embeddings"],
-        folder / "text_conditioner.onnx",
-        part,
-    )
+    path, axes = folder / "text_conditioner.onnx", {"token_ids": (1,)}
+    trace(TextGraph(pretrained), {"token_ids": ids}, axes, ["embeddings"], path, part)
     if processor.clones:
         graph, voice = VoiceGraph(pretrained, prompt_parts(processor)), {"latents": torch.randn(1, 5, latents)}
         trace(graph, voice, {"latents": (1,)}, ["embeddings"], folder / "voice.onnx", "projection of voices")

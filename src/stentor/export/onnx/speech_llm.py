@@ -15,7 +15,6 @@ Lengths, and the batch of the language model, are free. Times come from the scor
 """
 
 import copy
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,42 +26,23 @@ from torch.nn import functional as F
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.export.exporter import Exporter
-from stentor.export.onnx.frontend import FILE, write_frontend
-from stentor.export.onnx.quantize import KINDS, quantize
-from stentor.export.onnx.trace import OPSET, trace
-from stentor.export.program import load_program, program_facts, write_program
+from stentor.export.onnx.exporter import GraphExporter, run_program, usage_of, write_facts
+from stentor.export.onnx.frontend import write_frontend
+from stentor.export.onnx.trace import trace
+from stentor.export.program import program_facts, write_program
 from stentor.inference.model import Model
-from stentor.models.base import ONNX_CONFIG, ONNX_FORMAT, Bundle
+from stentor.models.base import Bundle
 from stentor.models.encoders.encode import encode
 from stentor.models.pretrained.parts import write_config
 from stentor.models.speech_llm.aligner import AlignedText, WordAligner, stretch
 from stentor.models.speech_llm.modeling import SpeechLLMModel, steady_attention
 from stentor.tasks.words import Words
 from stentor.text.multilingual import UNSPACED
-from stentor.version import __version__
 
 PARTS = {"encoder": "audio encoder", "ctc": "CTC head", "llm": "language model", "aligner": "alignment module"}
 USAGE = """\
-These are ONNX graphs for onnxruntime. `transcribe.py` runs them without Stentor and torch: prompt, decoding loop, times
-of words (`--words`, with an aligner of the kind `attention`) and windows for long recordings.
-
-```bash
-pip install numpy onnxruntime tokenizers soundfile
-python transcribe.py speech.wav --words
-```
-
-Stentor runs them too, with subtitles, beams and second attempts: `stentor transcribe {folder} speech.wav`.
-
-| graph | does |
-|---|---|
-| `encoder.onnx` | features and their length to encoder frames and to the language model's audio positions |
-| `ctc.onnx` | encoder frames to log-probabilities of the CTC classes, where there is a CTC head |
-| `llm.onnx` | tokens, audio positions and the cache to logits, states and the longer cache |
-| `aligner.onnx` | features, frames and states of a text to scores of each word's start and end, with a word aligner |
-
-`onnx_config.json` names their outputs and holds frame rate, size of the cache of keys and values, tokens of the prompt
-and end token; `preprocessor_config.json` the features and the words of the prompt.
+Word times need an aligner of the kind `attention` (`aligner.onnx`). Stentor runs the graphs too, with subtitles, beams
+and second attempts: `stentor transcribe {folder} speech.wav`.
 """
 
 
@@ -161,24 +141,17 @@ class WholeClip(WordAligner):
         return keys, torch.ones(1, size, dtype=torch.bool, device=features.device)
 
 
-class SpeechLLMOnnx(Exporter):
+class SpeechLLMOnnx(GraphExporter):
     """Graphs of a speech LLM with a script that runs them."""
 
-    runtime = "onnxruntime"
-    extra = "onnx"
-    quantizations = KINDS
-    usage = USAGE
+    usage = usage_of("python transcribe.py speech.wav --words", USAGE)
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         write_graphs(model.bundle, folder)
         write_program(folder, "speech_llm")
-        if quantization is not None:
-            quantize([p for p in sorted(folder.glob("*.onnx")) if p.name != FILE], quantization)
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        recognizer = load_program(folder).Recognizer(folder)
-        found = [recognizer.recognise(e.audio, language=e.language, context=e.context) for e in examples]
-        return [{"text": text, "words": words} for text, words in found]
+        return run_program(folder, examples, lambda e: {"language": e.language, "context": e.context})
 
     def same_inputs(self, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]] | None:
         """With word times, where the task has them."""
@@ -202,16 +175,9 @@ def write_graphs(bundle: Bundle, folder: Path) -> None:
             outputs[name] = names
     bundle.processor.save(folder)
     write_config(bundle, folder)
+    graphs = {"features": write_frontend(bundle.processor, folder)}
+    graphs |= {name: {"file": f"{name}.onnx", "outputs": names} for name, names in outputs.items()}
     facts: dict[str, Any] = {
-        "format": ONNX_FORMAT,
-        "stentor_version": __version__,
-        "torch_version": torch.__version__,
-        "opset": OPSET,
-        "kind": "speech_llm",
-        "graphs": {
-            "features": write_frontend(bundle.processor, folder),
-            **{name: {"file": f"{name}.onnx", "outputs": names} for name, names in outputs.items()},
-        },
         **program_facts(bundle.processor),
         "seconds_per_frame": 1 / model.shape.frame_rate,
         "frames_per_position": bundle.processor.factor,
@@ -241,7 +207,7 @@ def write_graphs(bundle: Bundle, folder: Path) -> None:
             "seconds_per_point": aligner.step,
             "calibration": aligner.calibration.tolist(),
         }
-    (folder / ONNX_CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    write_facts(folder, "speech_llm", graphs, facts)
 
 
 def _refuse_llm(model: SpeechLLMModel) -> None:

@@ -22,11 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from stentor.data.batch import Example
-from stentor.export.exporter import Exporter
-from stentor.export.onnx.frontend import FILE as FEATURES
+from stentor.export.onnx.exporter import GraphExporter, run_program, usage_of, write_facts
 from stentor.export.onnx.frontend import write_frontend
-from stentor.export.onnx.quantize import KINDS, quantize
-from stentor.export.onnx.trace import OPSET, trace
+from stentor.export.onnx.trace import trace
 from stentor.export.onnx.transducer_graphs import (
     ChunkGraph,
     EncoderGraph,
@@ -35,16 +33,15 @@ from stentor.export.onnx.transducer_graphs import (
     PredictorGraph,
     first_states,
 )
-from stentor.export.program import INTERNAL, TEMPLATES, load_program, program_facts, write_program
+from stentor.export.program import INTERNAL, TEMPLATES, program_facts, write_program
 from stentor.inference.model import Model
-from stentor.models.base import ONNX_CONFIG, ONNX_FORMAT, Bundle
+from stentor.models.base import Bundle
 from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder
 from stentor.models.pretrained.parts import write_config
 from stentor.models.pretrained.weights import read_json, write_json
 from stentor.models.transducer.build import builder
 from stentor.models.transducer.config import KINDS as TRANSDUCERS
 from stentor.models.transducer.modeling import EncoderTransducer, TransducerModel
-from stentor.version import __version__
 
 TOKENS = "tokens.txt"
 WORD = "\u2581"
@@ -65,20 +62,12 @@ PARTS = {
 }
 """Nouns for messages."""
 USAGE = """\
-These are ONNX graphs for onnxruntime. `transcribe.py` runs them without Stentor and torch: features, decoding loop,
-word times and windows for long recordings. Models that were trained for streaming have `stream.py` as well.
-
-```bash
-pip install numpy onnxruntime tokenizers soundfile
-python transcribe.py speech.wav --words
-```
+Models that were trained for streaming have `stream.py` as well.
 
 Stentor runs them too: `stentor transcribe {folder} speech.wav`. Models with the features of NeMo (Parakeet, and
 encoders of the kind `parakeet_encoder` with 80 or 128 bands that are not trained for streaming) also run in onnx-asr:
 `onnx_asr.load_model("nemo-conformer-rnnt", "{folder}").recognize("speech.wav")`, those with durations (TDT) as
 `nemo-conformer-tdt`. Its times are those at which tokens are written; the times head is not in onnx-asr.
-
-`onnx_config.json` names the graphs and holds the blank, durations, sizes of the states and seconds of a frame.
 """
 
 
@@ -101,18 +90,14 @@ class JointForOnnxAsr(nn.Module):
         return self.joint(encoder_outputs.transpose(1, 2), output)[:, :, None], *states
 
 
-class TransducerOnnx(Exporter):
+class TransducerOnnx(GraphExporter):
     """Graphs of a transducer with a script that runs them."""
 
-    runtime = "onnxruntime"
-    extra = "onnx"
-    quantizations = KINDS
-    usage = USAGE
+    usage = usage_of("python transcribe.py speech.wav --words", USAGE)
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         bundle = model.bundle
-        bundle.model.float().eval()
-        facts = write_graphs(bundle, folder)
+        streams = write_graphs(bundle, folder)
         write_tokens(bundle, folder / TOKENS)
         if isinstance(bundle.model, EncoderTransducer):
             bundle.processor.save(folder)
@@ -124,20 +109,16 @@ class TransducerOnnx(Exporter):
             sizes = {"features_size": bundle.processor.shape.mels, "subsampling_factor": subsampling(bundle)}
             sizes["max_tokens_per_step"] = bundle.model.max_symbols
             write_json(folder / "config.json", read_json(folder / "config.json") | sizes)
-        write_json(folder / ONNX_CONFIG, facts)
         write_program(folder, "transducer")
-        if facts["chunk"] is not None:
+        if streams:
             write_stream(folder)
-        if quantization is not None:
-            quantize([path for path in sorted(folder.glob("*.onnx")) if path.name != FEATURES], quantization)
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        recognizer = load_program(folder).Recognizer(folder)
-        return [dict(zip(("text", "words"), recognizer.recognise(example.audio))) for example in examples]
+        return run_program(folder, examples)
 
 
-def write_graphs(bundle: Bundle, folder: Path) -> dict[str, Any]:
-    """Write all graphs into a folder that is there; returns the contents of onnx_config.json."""
+def write_graphs(bundle: Bundle, folder: Path) -> bool:
+    """Write all graphs and onnx_config.json into a folder that is there; returns whether the model streams."""
     model, processor = bundle.model, bundle.processor
     graphs: dict[str, dict[str, Any]] = {"features": write_frontend(processor, folder)}
 
@@ -152,11 +133,7 @@ def write_graphs(bundle: Bundle, folder: Path) -> dict[str, Any]:
     encoder = EncoderGraph(model, reads_onnx_asr(bundle))
     inputs = encoder_inputs(processor)
     write(
-        "encoder",
-        encoder,
-        inputs,
-        {n: free_axes(processor) if n == "audio_signal" else (0,) for n in inputs},
-        encoder.names,
+        "encoder", encoder, inputs, dict.fromkeys(inputs, (0,)) | {"audio_signal": free_axes(processor)}, encoder.names
     )
     states = [torch.randn(len(s), 2, s.shape[2]) for s in first_states(model)]
     token, following = torch.tensor([[1], [2]]), [f"next_state_{i}" for i in range(len(states))]
@@ -178,13 +155,7 @@ def write_graphs(bundle: Bundle, folder: Path) -> dict[str, Any]:
         frame |= {f"input_states_{i + 1}": states[min(i, len(states) - 1)][:, :1] for i in range(2)}
         names = ["outputs", "output_states_1", "output_states_2"]
         write("onnx_asr", JointForOnnxAsr(model), frame, dict.fromkeys(frame, ()), names)
-    return {
-        "format": ONNX_FORMAT,
-        "kind": "transducer",
-        "stentor_version": __version__,
-        "torch_version": torch.__version__,
-        "opset": OPSET,
-        "graphs": graphs,
+    facts = {
         **program_facts(processor),
         "frame_seconds": model.frame_seconds,
         "blank": model.blank,
@@ -197,6 +168,8 @@ def write_graphs(bundle: Bundle, folder: Path) -> dict[str, Any]:
         "prompts": vars(processor).get("prompts") or None,
         "chunk": chunk,
     }
+    write_facts(folder, "transducer", graphs, facts)
+    return chunk is not None
 
 
 def write_stream(folder: Path) -> None:

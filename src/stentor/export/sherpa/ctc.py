@@ -4,7 +4,7 @@ It has a class for each kind of features. Its code (csrc/offline-*-ctc-model.cc,
 what each gives the graph, by the order of inputs, and how long a frame of the answer is taken to be:
 
 omnilingual_asr_ctc   audio [1, samples] with mean 0 and variance 1 -> logprobs [1, frames, classes], frames of 20 ms;
-                      for models of raw audio
+                      for models of raw audio, and of log-mel that is normalised for each clip, which the graph computes
 zipformer_ctc         x [1, T, bins], Kaldi's fbank, x_lens [1] -> log-probabilities, lengths, frames of 40 ms; for
                       models of Kaldi's features
 nemo_ctc              audio_signal [B, bands, T], length [B] -> logprobs [B, frames, classes]; reads the metadata
@@ -27,16 +27,17 @@ from torch import Tensor, nn
 
 from stentor.audio.kaldi import KaldiFeatures
 from stentor.data.batch import Example
-from stentor.export.exporter import Exporter
 from stentor.export.onnx.ctc import CTCGraph, blank_of, classes_of, outputs_with_times, refusal, units, write_symbols
-from stentor.export.onnx.frontend import KaldiFrontend, WaveFrontend, frontend
-from stentor.export.onnx.quantize import KINDS, quantize
+from stentor.export.onnx.frontend import KaldiFrontend, ParakeetFrontend, WaveFrontend, frontend
 from stentor.export.onnx.trace import add_metadata, trace
+from stentor.export.sherpa.exporter import SherpaExporter, heard
 from stentor.export.sherpa.features import BANDS, SherpaFeatures
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
 from stentor.models.encoders.features import FixedWhisperMel
 
+LOUDNESS = 0.1
+"""Root mean square of what sherpa-onnx has normalised, as speech usually is recorded."""
 USAGE = """\
 These are a graph and tokens for sherpa-onnx (2.0.1 or newer; phones, Raspberry Pi, servers, a dozen languages):
 
@@ -74,7 +75,7 @@ class Route:
 def route(bundle: Bundle) -> Route:
     """The way of a model that has a front end."""
     front = frontend(bundle.processor)
-    if isinstance(front, WaveFrontend):
+    if isinstance(front, WaveFrontend | ParakeetFrontend):
         return Route("from_omnilingual_asr_ctc", 0.02)
     if isinstance(front, KaldiFrontend) and not isinstance(front.settings, FixedWhisperMel):
         return Route("from_zipformer_ctc", 0.04, front.settings.num_mel_bins)
@@ -89,7 +90,7 @@ class AudioGraph(nn.Module):
         self.features, self.ctc = frontend(bundle.processor), CTCGraph(bundle, repeat)
 
     def forward(self, audio: Tensor) -> Tensor:
-        return self.ctc(*self.features(audio))[0]  # type: ignore[no-any-return]
+        return self.ctc(*self.features(LOUDNESS * audio))[0]  # type: ignore[no-any-return]
 
 
 class FbankGraph(nn.Module):
@@ -118,12 +119,9 @@ class NemoGraph(nn.Module):
         return self.ctc(self.features(audio_signal, length), length)  # type: ignore[no-any-return]
 
 
-class CTCSherpa(Exporter):
+class CTCSherpa(SherpaExporter):
     """Graph and tokens of a CTC model for sherpa-onnx."""
 
-    runtime = "sherpa-onnx"
-    extra = "sherpa"
-    quantizations = KINDS
     usage = USAGE
 
     def refusal(self, bundle: Bundle) -> str | None:
@@ -145,15 +143,12 @@ class CTCSherpa(Exporter):
         self.usage = usage  # type: ignore[misc]  # of this model
         return None
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         bundle, path, way = model.bundle, folder / "model.onnx", route(model.bundle)
-        bundle.model.float().eval()
         repeat = round(bundle.processor.frame_seconds / way.step)
         graph, inputs, axes = _graph(bundle, way, repeat)
         outputs = ["logprobs", "lengths"][: 1 if isinstance(graph, AudioGraph) else 2]
         trace(graph, inputs, axes, outputs, path, "encoder with its CTC head")
-        if quantization is not None:
-            quantize([path], quantization)
         facts = {"vocab_size": classes_of(bundle), "normalize_type": "", "subsampling_factor": 1}
         add_metadata(path, {"model_type": "EncDecCTCModel", **facts} if isinstance(graph, NemoGraph) else {})
         written = units(bundle)
@@ -171,10 +166,7 @@ class CTCSherpa(Exporter):
         recognizer = make(sherpa_onnx.OfflineRecognizer, **files, **way.options)
         answers = []
         for example in examples:
-            stream = recognizer.create_stream()
-            stream.accept_waveform(model.bundle.processor.sample_rate, example.audio)
-            recognizer.decode_stream(stream)
-            result = stream.result
+            result = heard(recognizer, example.audio)
             times = zip(result.timestamps, [*result.timestamps[1:], len(example.audio) / 16000])  # type: ignore[arg-type]
             words = timed_words([token.replace("\u2581", " ") for token in result.tokens], times)
             answers.append({"text": result.text.strip(), "words": words})

@@ -26,11 +26,10 @@ from torch.nn import functional as F
 from stentor.audio.kaldi import KaldiFeatures
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
-from stentor.export.exporter import Exporter
 from stentor.export.onnx.diarize import frame_task, upsampled
 from stentor.export.onnx.frontend import KaldiFrontend, frontend
-from stentor.export.onnx.quantize import KINDS, quantize
 from stentor.export.onnx.trace import add_metadata, trace
+from stentor.export.sherpa.exporter import SherpaExporter
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
 from stentor.tasks.diarize.labels.base import Labels
@@ -106,12 +105,9 @@ class MeanSpectrum(nn.Module):
         return x.mean(1)
 
 
-class DiarizerSherpa(Exporter):
+class DiarizerSherpa(SherpaExporter):
     """A diarizer for `OfflineSpeakerDiarization`."""
 
-    runtime = "sherpa-onnx"
-    extra = "sherpa"
-    quantizations = KINDS
     usage = USAGE
 
     def refusal(self, bundle: Bundle) -> str | None:
@@ -119,9 +115,8 @@ class DiarizerSherpa(Exporter):
             return f"sherpa-onnx reads audio at 16 kHz, and this model at {bundle.processor.sample_rate} Hz"
         return None
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         task, bundle = speaker_task(model), model.bundle
-        bundle.model.float()
         size, step = window_samples(task), frame_samples(bundle, task)
         repeats = next(n for n in range(max(step // SHORTEST, 1), 0, -1) if step % n == 0)
         sets = speaker_sets(task.labels)
@@ -139,12 +134,8 @@ class DiarizerSherpa(Exporter):
             "num_classes": len(sets),
         }
         add_metadata(path, facts)
-        files = [path]
         if has_extractor(bundle):
             write_extractor(Extractor(bundle), folder / EMBEDDING, bundle.family.embedding)  # type: ignore[attr-defined]
-            files.append(folder / EMBEDDING)
-        if quantization is not None:
-            quantize(files, quantization)
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
         import sherpa_onnx as sherpa

@@ -22,11 +22,10 @@ from torch.nn import functional as F
 
 from stentor.audio.synth import say
 from stentor.data.batch import Example
-from stentor.export.exporter import Exporter
 from stentor.export.onnx.codec import FRAMES, whole_frames
-from stentor.export.onnx.quantize import KINDS, quantize
 from stentor.export.onnx.speak import VoiceGraph, generation_of, prompt_parts, write_flow
 from stentor.export.onnx.trace import trace
+from stentor.export.sherpa.exporter import SherpaExporter
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
 from stentor.models.tts.processor import Prompt
@@ -85,13 +84,11 @@ class DecoderGraph(nn.Module):
         return wave[:, :, (past.shape[1] - 1) * self.hop :], whole
 
 
-class PocketTTSSherpa(Exporter):
+class PocketTTSSherpa(SherpaExporter):
     """Files for `OfflineTts`."""
 
-    runtime = "sherpa-onnx"
-    extra = "sherpa"
-    quantizations = KINDS
     usage = USAGE
+    exact = ("encoder.onnx", "decoder.onnx")
 
     def refusal(self, bundle: Bundle) -> str | None:
         processor: Any = bundle.processor
@@ -109,14 +106,12 @@ class PocketTTSSherpa(Exporter):
             return "sherpa-onnx reads Unigram tokenizers of SentencePiece alone for it"
         return None
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         bundle, processor = model.bundle, model.bundle.processor
-        pretrained, codec = bundle.model.float().eval().pretrained, processor.codec  # type: ignore[attr-defined]
+        pretrained, codec = bundle.model.pretrained, processor.codec  # type: ignore[attr-defined]
         with torch.no_grad():
             write_flow(bundle, folder)
         (folder / "voice.onnx").unlink()
-        if quantization is not None:
-            quantize(sorted(folder.glob("*.onnx")), quantization)
         with whole_frames(codec), torch.no_grad():
             audio, voice = torch.randn(1, 1, FRAMES * codec.hop), VoiceGraph(pretrained, prompt_parts(processor))
             encoder, part = EncoderGraph(codec, voice), f"encoder of the codec {codec.type}"

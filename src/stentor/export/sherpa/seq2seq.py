@@ -1,55 +1,66 @@
-"""Whisper for sherpa-onnx 2.0.1, as `OfflineWhisperModel` reads it.
+"""Whisper and Moonshine for sherpa-onnx 2.0.1.
 
+Whisper, as `OfflineWhisperModel` reads it:
 encoder.onnx    mel [1, mels, T] -> n_layer_cross_k and n_layer_cross_v [layers, 1, F, width], with the metadata
 decoder.onnx    tokens [1, L], in_n_layer_self_k_cache and _v_cache [layers, 1, positions, width], n_layer_cross_k and
                 _v, offset [1] -> logits [1, L, V], out_n_layer_self_k_cache and _v_cache, cross_attention_weights
                 [1, heads, L, F] of the alignment heads, as logarithms, because sherpa-onnx takes the softmax itself
+Moonshine and Moonshine streaming, as `OfflineMoonshineModelV2` reads them:
+encoder.onnx    audio [1, samples] -> states; decoder.onnx: see `stentor.export.onnx.seq2seq`
 tokens.txt      bytes of each token in base64 and its number
 
 sherpa-onnx fills Whisper's windows with zeros, and not with silence; the encoder's graph makes silence of them and
-fills up the window of 30 s, so that features are those of training.
+fills up the window of 30 s. Its frames begin 5 ms later than Whisper's, and it writes at most 6 tokens for each second
+that it is given: `filled` makes the features those of training and ends the limit.
 """
 
 import base64
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
 
-from stentor.audio.features import HOP, RATE, WINDOW
+from stentor.audio.features import HOP, WINDOW
 from stentor.data.batch import Example
-from stentor.export.exporter import Exporter
-from stentor.export.onnx.quantize import KINDS, quantize
-from stentor.export.onnx.seq2seq import DecoderGraph, EncoderGraph, example_inputs
+from stentor.export.onnx.frontend import frontend
+from stentor.export.onnx.seq2seq import DecoderGraph, EncoderGraph, example_inputs, trace_decoder
 from stentor.export.onnx.trace import add_metadata, trace
+from stentor.export.sherpa.exporter import SherpaExporter, heard
 from stentor.export.whisper import attention_weights, token_bytes, with_times, words_of
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
 from stentor.models.seq2seq import whisper
+from stentor.models.seq2seq.modeling import Seq2SeqModel
 
 ENCODER, DECODER, TOKENS = "encoder.onnx", "decoder.onnx", "tokens.txt"
 USAGE = """\
 sherpa-onnx 2.0.1 and newer runs these graphs, on phones, Raspberry Pi and servers and in a dozen languages:
 
 ```python
-import sherpa_onnx, soundfile  # pip install sherpa-onnx soundfile
+import numpy, sherpa_onnx, soundfile  # pip install numpy sherpa-onnx soundfile
 
 files = {n: f"{folder}/{n}.onnx" for n in ("encoder", "decoder")}
 recognizer = sherpa_onnx.OfflineRecognizer.from_whisper(
     **files, tokens="{folder}/tokens.txt", language="", enable_token_timestamps=True)
 audio, rate = soundfile.read("speech.wav", dtype="float32")
+filler = numpy.zeros(max(0, int(29.4 * rate) - len(audio)), "float32")
+audio = numpy.concatenate([audio[rate // 200 : 0 : -1], audio, filler])
 stream = recognizer.create_stream()
 stream.accept_waveform(rate, audio)
 recognizer.decode_stream(stream)
 print(stream.result.text, stream.result.tokens, stream.result.timestamps)
 ```
 
-With an empty `language` it is detected. sherpa-onnx reads at most 29.5 s, and writes at most 6 tokens a second. It
-computes features a little differently, which may change texts where the model is unsure.
+With an empty `language` it is detected. sherpa-onnx reads at most 29.5 s with Whisper. Its frames begin 5 ms later than
+those of training, and it writes at most 6 tokens for each second that it is given. The lines on `filler` correct both;
+without them words change or are missing. Moonshine: `OfflineRecognizer.from_moonshine_v2` with the same three files and
+without these lines; at most 15 tokens a second.
 """
 
 
@@ -90,7 +101,7 @@ class WhisperDecoder(DecoderGraph):
         keys, values = (
             torch.stack([t.transpose(1, 2).flatten(2) for t in ts]) for ts in zip(*(c.both for c in placed))
         )
-        return logits, keys, values, weights.clamp(min=1e-30).log()
+        return self.allowed(logits, places), keys, values, weights.clamp(min=1e-30).log()
 
     def heads_of(self, cache: Tensor) -> Tensor:
         """[1, N, width] by head: [1, heads, N, width of a head]."""
@@ -112,29 +123,44 @@ class Placed(DynamicLayer):
         return keys, values
 
 
-class Seq2SeqSherpa(Exporter):
+class AudioEncoder(nn.Module):
+    """Moonshine's encoder of one clip as it was recorded."""
+
+    def __init__(self, model: Seq2SeqModel, processor: Any):
+        super().__init__()
+        self.model, self.features = model, frontend(processor)
+
+    def forward(self, audio: Tensor) -> Tensor:
+        return self.model.encoder_states(*self.features(audio))[0]
+
+
+class Seq2SeqSherpa(SherpaExporter):
     """encoder.onnx, decoder.onnx and tokens.txt."""
 
-    runtime = "sherpa-onnx"
-    extra = "sherpa"
-    quantizations = KINDS
     usage = USAGE
 
     def refusal(self, bundle: Bundle) -> str | None:
         title = bundle.family.facts().title  # type: ignore[attr-defined]
-        if "moonshine" in bundle.model.config.model_type:
-            return f"{title} does not give the same texts in sherpa-onnx yet"
         if isinstance(bundle.model, whisper.Model):
             return None
+        if "moonshine" in bundle.model.config.model_type:
+            first, last = bundle.model.start_id, bundle.processor.eos_id
+            return None if (first, last) == (1, 2) else "sherpa-onnx begins texts with token 1 and ends them with 2"
         return f"sherpa-onnx gives {title} another prompt than the one that it is trained with"
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
-        network: Any = model.bundle.model.float().eval()
+    def write_graphs(self, model: Model, folder: Path) -> None:
+        network: Any = model.bundle.model
         processor: Any = model.bundle.processor
-        _write_whisper(network, processor, folder)
-        if quantization is not None:
-            quantize([folder / ENCODER, folder / DECODER], quantization)
-        add_metadata(folder / ENCODER, whisper_metadata(network, processor))
+        if isinstance(network, whisper.Model):
+            _write_whisper(network, processor, folder)
+            add_metadata(folder / ENCODER, whisper_metadata(network, processor))
+        else:
+            audio = {"audio": torch.randn(1, 21_000)}
+            trace(AudioEncoder(network, processor), audio, {"audio": (1,)}, ["states"], folder / ENCODER, "encoder")
+            inputs = example_inputs(processor)
+            with torch.no_grad():
+                states, _ = network.encoder_states(inputs["features"], inputs["lengths"])
+            trace_decoder(network, states, folder / DECODER, padded=False)
         lines = [
             f"{base64.b64encode(t).decode()} {i}\n" for i, t in sorted(token_bytes(processor.tokenizer).items()) if t
         ]
@@ -143,22 +169,22 @@ class Seq2SeqSherpa(Exporter):
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
         import sherpa_onnx
 
-        recognizers: dict[tuple[str, ...], Any] = {}
         files = {"encoder": str(folder / ENCODER), "decoder": str(folder / DECODER), "tokens": str(folder / TOKENS)}
         processor: Any = model.bundle.processor
+        is_whisper = isinstance(model.bundle.model, whisper.Model)
+
+        @functools.cache
+        def recognizer(language: str, task: str) -> Any:
+            if not is_whisper:
+                return sherpa_onnx.OfflineRecognizer.from_moonshine_v2(**files)
+            said = {"language": language, "task": task, "enable_token_timestamps": True}
+            return sherpa_onnx.OfflineRecognizer.from_whisper(**files, **said)
+
         outputs = []
         for example in examples:
-            said = (
-                processor.code(example.language) or "",
-                "translate" if example.extra.get("translate") else "transcribe",
-            )
-            if said not in recognizers:
-                options = {"language": said[0], "task": said[1], "enable_token_timestamps": True}
-                recognizers[said] = sherpa_onnx.OfflineRecognizer.from_whisper(**files, **options)
-            stream = recognizers[said].create_stream()
-            stream.accept_waveform(RATE, example.audio)
-            recognizers[said].decode_stream(stream)
-            result = stream.result
+            task = "translate" if example.extra.get("translate") else "transcribe"
+            reader = recognizer(processor.code(example.language) or "", task)
+            result = heard(reader, filled(example.audio) if is_whisper else example.audio)
             output: dict[str, Any] = {"text": result.text.strip()}
             if result.timestamps:
                 ends = [a + d for a, d in zip(result.timestamps, result.durations)]
@@ -167,7 +193,15 @@ class Seq2SeqSherpa(Exporter):
         return outputs
 
     def same_inputs(self, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]] | None:
-        return with_times(model, examples)
+        return with_times(model, examples) if isinstance(model.bundle.model, whisper.Model) else None
+
+
+def filled(audio: Any) -> Any:
+    """A clip at 16 kHz with what sherpa-onnx needs for Whisper: its first 5 ms reversed in front, as Whisper reflects
+    the edge, and zeros up to 29.4 s behind."""
+    return np.concatenate(
+        [audio[HOP // 2 : 0 : -1], audio, np.zeros(max(0, int(29.4 * whisper.RATE) - len(audio)), np.float32)]
+    )
 
 
 def _write_whisper(network: Any, processor: Any, folder: Path) -> None:
@@ -187,11 +221,8 @@ def _write_whisper(network: Any, processor: Any, folder: Path) -> None:
         "n_layer_cross_v": values,
         "offset": torch.tensor([2]),
     }
-    axes: dict[str, Any] = dict.fromkeys(inputs, ()) | {
-        "tokens": (1,),
-        "n_layer_cross_k": (2,),
-        "n_layer_cross_v": (2,),
-    }
+    free = {"tokens": (1,), "n_layer_cross_k": (2,), "n_layer_cross_v": (2,)}
+    axes: dict[str, Any] = dict.fromkeys(inputs, ()) | free
     outputs = ["logits", "out_n_layer_self_k_cache", "out_n_layer_self_v_cache", "cross_attention_weights"]
     with attention_weights(network):
         trace(WhisperDecoder(network), inputs, axes, outputs, folder / DECODER, "decoder")

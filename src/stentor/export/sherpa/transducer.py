@@ -24,8 +24,6 @@ import torch
 from torch import Tensor, nn
 
 from stentor.data.batch import Example
-from stentor.export.exporter import Exporter
-from stentor.export.onnx.quantize import KINDS, quantize
 from stentor.export.onnx.trace import add_metadata, trace
 from stentor.export.onnx.transducer import (
     TOKENS,
@@ -38,6 +36,8 @@ from stentor.export.onnx.transducer import (
     write_tokens,
 )
 from stentor.export.onnx.transducer_graphs import ChunkGraph, EncoderGraph, JointGraph, LSTMGraph, first_states
+from stentor.export.program import write_program
+from stentor.export.sherpa.exporter import SherpaExporter
 from stentor.export.sherpa.features import BANDS, SherpaFeatures
 from stentor.inference.model import Model
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
@@ -55,10 +55,9 @@ These are graphs for sherpa-onnx (`pip install sherpa-onnx`, 2.0.1 or newer; pho
 
 ```python
 import sherpa_onnx, soundfile
-folder = "{folder}"
 files = {n: f"{folder}/{n}.onnx" for n in ("encoder", "decoder", "joiner")}
 recognizer = sherpa_onnx.OfflineRecognizer.from_transducer(
-    **files, tokens=f"{folder}/tokens.txt", model_type="nemo_transducer")
+    **files, tokens="{folder}/tokens.txt", model_type="nemo_transducer")
 audio, rate = soundfile.read("speech.wav", dtype="float32")
 stream = recognizer.create_stream()
 stream.accept_waveform(rate, audio)
@@ -66,7 +65,10 @@ recognizer.decode_stream(stream)
 print(stream.result.text, stream.result.tokens, stream.result.timestamps)
 ```
 
-Models that were trained for streaming also have `encoder-stream.onnx`, the encoder for
+`python stream.py speech.wav` prints words as they become final, and `python stream.py -` does so for the samples of a
+microphone (16 kHz, 16 bits, one channel) on standard input: the last seconds are read again each second.
+
+Models that were trained for streaming have no `stream.py`, but `encoder-stream.onnx`, the encoder for
 `sherpa_onnx.OnlineRecognizer.from_transducer` with the same decoder, joiner and tokens; give it a second of silence
 behind the end of a recording.
 
@@ -153,12 +155,9 @@ class Joiner(nn.Module):
         return logits[:, self.order][:, None, None]
 
 
-class TransducerSherpa(Exporter):
+class TransducerSherpa(SherpaExporter):
     """Graphs of a transducer with the metadata that sherpa-onnx reads."""
 
-    runtime = "sherpa-onnx"
-    extra = "sherpa"
-    quantizations = KINDS
     usage = USAGE
 
     def refusal(self, bundle: Bundle) -> str | None:
@@ -172,17 +171,16 @@ class TransducerSherpa(Exporter):
             return "sherpa-onnx gives transducers clips of any length, and this encoder reads windows of 30 s"
         return None
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         bundle = model.bundle
-        bundle.model.float().eval()
         order = tokens_in_order(bundle.model)
         write_tokens(bundle, folder / TOKENS, "<blk>", order)
         state = _write_decoder(bundle.model, order, folder)
         keys = {ENCODER: _write_encoder(bundle, folder)}
         if bundle.processor.streaming is not None:
             keys[STREAM] = _write_stream(bundle, folder)
-        if quantization is not None:
-            quantize(sorted(folder.glob("*.onnx")), quantization)
+        else:
+            write_program(folder, "sherpa_stream", "stream.py", ("audio", "recordings"))
         # Keys that OfflineTransducerNeMoModel and OnlineTransducerNeMoModel of sherpa-onnx read. A model of durations
         # has `tdt` in its `url`; nothing is left for sherpa-onnx to normalise.
         facts = {"vocab_size": len(order) - 1, "subsampling_factor": subsampling(bundle), "normalize_type": ""}
@@ -194,14 +192,15 @@ class TransducerSherpa(Exporter):
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
         lines = (folder / TOKENS).read_text(encoding="utf-8").splitlines()
         ids = dict(zip((line.split(" ")[0].replace(WORD, " ") for line in lines), tokens_in_order(model.bundle.model)))
-        streamed = range(0, len(examples), 2) if model.bundle.processor.streaming else ()
-        files = [i for i in range(len(examples)) if i not in streamed]
-        heard = dict(zip(files, recognize(folder, [examples[i].audio for i in files])))
-        if streamed:
-            clips = [with_tail(examples[i].audio, model.bundle) for i in streamed]
-            heard |= zip(streamed, recognize(folder, clips, True))
+        clips: list[Any] = [example.audio for example in examples]
+        if model.bundle.processor.streaming is None:
+            heard = recognize(folder, clips)
+        else:
+            heard = clips
+            heard[1::2] = recognize(folder, clips[1::2])
+            heard[::2] = recognize(folder, [with_tail(clip, model.bundle) for clip in clips[::2]], True)
         outputs = []
-        for _, result in sorted(heard.items()):
+        for result in heard:
             pairs = [(ids[token], start) for token, start in zip(result.tokens, result.timestamps) if token in ids]
             known, spans = [token for token, _ in pairs], [(start, start) for _, start in pairs]
             words = word_confidences(known, [0.0] * len(known), model.bundle.processor.decode, spans)

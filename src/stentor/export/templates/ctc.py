@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 from tokenizers import Tokenizer
 
+from stentor.export.templates.audio import opened
 from stentor.export.templates.transcribing import Transcriber, main, timed_words
 
 
@@ -29,7 +30,7 @@ class Recognizer(Transcriber):
         """Text that each class adds."""
         if self.facts["units"] is not None:
             return [self.facts["units"][c] for c in classes]
-        tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        tokenizer = opened(str(self.folder / "tokenizer.json"), Tokenizer.from_file)
         texts = [tokenizer.decode(classes[:n]) for n in range(len(classes) + 1)]
         return [text[len(before) :] for before, text in pairwise(texts)]
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from stentor.export.templates.audio import read, runs
+from stentor.export.templates.audio import opened, read, runs
 
 
 class Diarizer:
     def __init__(self, folder):
-        self.facts = json.loads((Path(folder) / "onnx_config.json").read_text("utf-8"))
-        graphs = self.facts["graphs"].items()
-        self.graphs = {name: onnxruntime.InferenceSession(Path(folder) / graph["file"]) for name, graph in graphs}
+        self.facts = opened(Path(folder) / "onnx_config.json", lambda path: json.loads(path.read_text("utf-8")))
+        files = {name: Path(folder) / graph["file"] for name, graph in self.facts["graphs"].items()}
+        self.graphs = {name: opened(file, onnxruntime.InferenceSession) for name, file in files.items()}
         self.rate, self.seconds, self.labels = (self.facts[k] for k in ("sample_rate", "frame_seconds", "labels"))
         self.sets = np.array(self.labels["sets"], bool) if self.labels["sets"] else None
 
@@ -32,10 +32,9 @@ class Diarizer:
         if count - round(starts[-1] * frame) >= s.longer:  # samples that make more frames than a window
             starts.append(int(np.ceil((count - size) / frame)))
         scores, active, voices = zip(*(self.label(audio[round(n * frame) :][:size], s) for n in starts))
-        s.starts, s.lengths = np.array(starts) * s.upsample, np.array([len(each) for each in scores])
+        s.starts, s.lengths, s.voices = np.array(starts) * s.upsample, np.array([*map(len, scores)]), np.stack(voices)
         pads = [((0, s.lengths.max() - length), (0, 0)) for length in s.lengths]
         s.scores, active = (np.stack([np.pad(*row) for row in zip(rows, pads)]) for rows in (scores, active))
-        s.voices = np.stack(voices)
         s.alone, s.frames = (active & (active.sum(2, keepdims=True) == 1)).sum(1), s.starts[-1] + s.lengths[-1]
         hard, slots = self.sets is not None and s.threshold is None, active.shape[2]
         total = np.maximum(self.overlapped(s, np.ones_like(s.scores[..., :1])), 1e-6)
@@ -57,8 +56,7 @@ class Diarizer:
         names = {k: names.get(k, f"speaker_{i}") for i, k in enumerate(dict.fromkeys(k for k, *_ in times), 1)}
         return [{"speaker": names[k], "start": round(a, 3), "end": round(b, 3)} for k, a, b in times]
 
-    def label(self, clip, s):
-        """Probabilities and activity of a window's speakers [T, S], and their voices [S, E]."""
+    def label(self, clip, s):  # probabilities and activity of a window's speakers [T, S], and their voices [S, E]
         outputs = self.run("diarizer", **self.run("features", audio=clip[None]))
         count = int(outputs["frames"][0]) * s.upsample
         scores, silent = outputs["scores"][0, :count], np.zeros((count, 1), bool)
@@ -76,8 +74,7 @@ class Diarizer:
         outputs = graph.run(None, {node.name: inputs[node.name] for node in graph.get_inputs()})
         return {node.name: output for node, output in zip(graph.get_outputs(), outputs)}
 
-    def likeliest(self, log_probs, change):
-        """Activity [T, S] of the likeliest sequence of sets of speakers, in which each start and end has a cost."""
+    def likeliest(self, log_probs, change):  # activity [T, S] by the likeliest sets; starts and ends cost
         cost = change * (self.sets[:, None] != self.sets).sum(2)
         best, before = log_probs[0].astype(np.float64), []
         for row in log_probs[1:]:
@@ -110,8 +107,7 @@ class Diarizer:
             for start, end in runs(speaker):
                 speaker[start:end] &= (end - start) * s.seconds >= s.min_on - 1e-6
 
-    def linked(self, s, active):
-        """Tracks of speakers from window to window by their activity in shared frames, [W, S]."""
+    def linked(self, s, active):  # tracks of speakers from window to window by their activity in shared frames, [W, S]
         tracks, known, covered = np.full(active.shape[::2], -1), {}, np.zeros(s.frames, np.float32)
         for w, (start, length) in enumerate(zip(s.starts, s.lengths)):
             span = slice(start, start + length)
@@ -139,8 +135,7 @@ class Diarizer:
                         best[taken | 1 << column] = total + gain, (*pairs, (row, column))
         return max(best.values())[1]
 
-    def most_apart(self, tracks, most):
-        """At most so many speakers without voices: a track joins the speaker who shares the fewest windows with it."""
+    def most_apart(self, tracks, most):  # without voices: a track joins who shares the fewest windows with it
         speakers = np.full_like(tracks, -1)
         for number in range(tracks.max() + 1):  # in the order of their first windows
             rows, count = np.flatnonzero((tracks == number).any(1)), speakers.max() + 1
@@ -149,8 +144,7 @@ class Diarizer:
             speakers[tracks == number] = min(range(most), key=ranks.__getitem__) if count == most else count
         return speakers
 
-    def clustered(self, s, tracks):
-        """Speakers [W, S] by the voices of tracks in stretches of windows."""
+    def clustered(self, s, tracks):  # speakers [W, S] by the voices of tracks in stretches of windows
         rows, slots = np.nonzero(tracks >= 0)
         keys = np.stack([s.starts[rows] // s.lengths.max(), tracks[rows, slots]], 1)
         keys, of = np.unique(keys, axis=0, return_inverse=True)
@@ -197,8 +191,7 @@ class Diarizer:
         found[rows, slots] = speakers[of]
         return found
 
-    def distances(self, voices, same, s):
-        """Distances of embeddings by the cosine; of spectra in units of what varies in a voice."""
+    def distances(self, voices, same, s):  # of embeddings by the cosine; of spectra in units of what varies in a voice
         if s.embeddings:
             return (1 - voices @ voices.T).astype(np.float32)
         pairs, voices = (same | same.T).astype(float), voices - voices.mean(0, dtype=float)
@@ -208,8 +201,7 @@ class Diarizer:
         distances = np.maximum(np.diag(products)[:, None] + np.diag(products) - 2 * products, 0)
         return (distances / max(float(distances[same].mean()), 1e-9)).astype(np.float32)
 
-    def merged(self, distances, weights, apart, threshold, least, most):
-        """Clusters [N] of voices by average linkage up to a threshold, between `least` and `most` of them."""
+    def merged(self, distances, weights, apart, threshold, least, most):  # clusters [N] by average linkage
         sizes, labels, left = np.maximum(weights, 1e-6), np.arange(len(weights)), len(weights)
         distances[apart | np.eye(left, dtype=bool)] = np.inf
         while left > least:
@@ -231,6 +223,6 @@ if __name__ == "__main__":
     options, diarizer = parser.parse_args(), Diarizer(Path(__file__).parent)
     bounds = options.speakers or options.min_speakers, options.speakers or options.max_speakers
     for file in options.files:
-        for s in diarizer.diarize(read(file, diarizer.rate), *bounds):
+        for s in diarizer.diarize(audio, *bounds) if len(audio := read(file, diarizer.rate)) else []:
             times = f"{s['start']:.3f} {s['end'] - s['start']:.3f}"
             print(f"SPEAKER {Path(file).stem} 1 {times} <NA> <NA> {s['speaker']} <NA> <NA>")

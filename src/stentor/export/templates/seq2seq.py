@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from tokenizers import Tokenizer
 
-from stentor.export.templates.audio import RATE
+from stentor.export.templates.audio import RATE, opened
 from stentor.export.templates.transcribing import Transcriber, main, timed_words
 
 
@@ -52,13 +52,14 @@ class Recognizer(Transcriber):
         return [token if i in facts["language_places"] else other.get(str(i), t) for i, t in enumerate(facts["prompt"])]
 
     def pieces(self, ids):
-        tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        tokenizer = opened(str(self.folder / "tokenizer.json"), Tokenizer.from_file)
         texts = [tokenizer.decode(ids[:n]).rstrip("�" * (n < len(ids))) for n in range(len(ids) + 1)]
         return [text[len(before) :] for before, text in pairwise(texts)]
 
 
 def starts(weights):
     """First frame of each token, from attention [heads, tokens, frames] by dynamic time warping."""
+    weights = weights / np.maximum(weights.sum(2, keepdims=True), 1e-9)
     weights = (weights - weights.mean(1, keepdims=True)) / np.maximum(weights.std(1, keepdims=True), 1e-9)
     padded = np.pad(weights, [(0, 0), (0, 0), (3, 3)], "reflect")
     scores = np.median(np.lib.stride_tricks.sliding_window_view(padded, 7, 2), -1).mean(0)

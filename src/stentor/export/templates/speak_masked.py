@@ -62,8 +62,7 @@ class Speaker(Speaking):
         return cells
 
 
-def schedule(cells, steps, t_shift):
-    """Number of cells that each step reveals."""
+def schedule(cells, steps, t_shift):  # number of cells that each step reveals
     shifted = [t_shift * (n / steps) / (1 + (t_shift - 1) * (n / steps)) for n in range(steps + 1)]
     counts = []
     for start, end in itertools.pairwise(shifted[:-1]):

@@ -15,7 +15,7 @@ import onnxruntime
 import soundfile
 from tokenizers import Tokenizer
 
-from stentor.export.templates.audio import read, runs
+from stentor.export.templates.audio import opened, read, runs
 
 LEVEL, PLAIN = 0.1, "Nice to meet you."  # the text takes a second where nothing is known
 PLACES = r"[.!?]\s+|[。！？]|\s*\n\s*", r"[,;:]\s+", r"\s+"  # where a text is divided best, second best, at worst
@@ -32,10 +32,10 @@ class Speaking:
     """Subclasses have `generate(text, voice, frames, language, instruct, random, given)`, the codes of a piece."""
 
     def __init__(self, folder):
-        self.facts = json.loads((Path(folder) / "onnx_config.json").read_text("utf-8"))
-        self.tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+        self.facts = opened(Path(folder) / "onnx_config.json", lambda path: json.loads(path.read_text("utf-8")))
+        self.tokenizer = opened(str(Path(folder) / "tokenizer.json"), Tokenizer.from_file)
         files = {name: str(Path(folder) / graph["file"]) for name, graph in self.facts["graphs"].items()}
-        self.graphs = {name: onnxruntime.InferenceSession(file) for name, file in files.items()}
+        self.graphs = {name: opened(file, onnxruntime.InferenceSession) for name, file in files.items()}
         self.rate, self.hop, self.books = (self.facts["codec"][k] for k in ("sample_rate", "hop", "codebooks"))
         self.options, self.random = self.facts["generation"], np.random.default_rng
 
@@ -47,8 +47,7 @@ class Speaking:
         ids = (i for part in parts if part for i in self.tokenizer.encode(part, add_special_tokens=False).ids)
         return [i for i in ids if i != self.facts["unknown"]]
 
-    def spelled(self, text):
-        """The text on one line or more, in characters that the model knows."""
+    def spelled(self, text):  # on one line or more, in characters that the model knows
         for name in self.facts["control"]:
             text = text.replace(name, "")
         if self.facts["unknown"] is None or self.facts["phonemes"]:
@@ -74,8 +73,7 @@ class Speaking:
                 spoken = Voice(codes[0], part)
         return np.concatenate(audio), codes
 
-    def pieces(self, text, voice, speed):
-        """(text, its end, frames) of each piece."""
+    def pieces(self, text, voice, speed):  # (text, its end, frames) of each
         text, most, parts = self.spelled(text).strip(), self.options["chunk_duration"], []
         if self.seconds(text, voice, speed) <= self.options["chunk_threshold"]:
             parts, text, most = [text], "", math.inf
@@ -108,8 +106,7 @@ class Speaking:
         pause = 0.4 if end.endswith("\n") else 0.15 if re.search(r"[.!?…。！？]\W*$", end) else 0.0
         return np.pad(audio, (0, round(pause * self.rate)))
 
-    def voice(self, path, text):
-        """The voice of a recording with its transcript."""
+    def voice(self, path, text):  # the voice of a recording with its transcript
         audio, text = read(path, self.rate), text.strip()
         text = text if text[-1] in CLOSED else text + ("。" if re.search(r"[\u4e00-\u9fff]", text) else ".")
         spans = loud_spans(audio, self.rate)
@@ -121,8 +118,7 @@ class Speaking:
         audio = audio * np.float32(max(1.0, min(LEVEL / level, 0.99 / np.abs(audio).max())))
         return Voice(self.encode(audio), text, level)
 
-    def encode(self, audio):
-        """Codes [codebooks, frames] of audio, float32 [samples] at `rate`."""
+    def encode(self, audio):  # codes [codebooks, frames] of audio, float32 [samples] at `rate`
         return self.run("codec_encoder", audio=np.pad(audio, (0, -len(audio) % self.hop)).reshape(-1, self.hop))[0]
 
     def decode(self, codes):
@@ -135,8 +131,7 @@ def loudness(audio):
     return float(np.sqrt(np.square(audio, dtype=np.float64).mean()))
 
 
-def loud_spans(audio, rate):
-    """(start, end) in seconds where audio is loud enough to be speech."""
+def loud_spans(audio, rate):  # (start, end) in seconds where audio is loud enough to be speech
     frames = audio[: len(audio) // round(0.01 * rate) * round(0.01 * rate)].reshape(-1, round(0.01 * rate))
     decibels = 10 * np.log10(np.square(frames, dtype=np.float64).mean(1) + 1e-12)
     quiet, loud = np.percentile(decibels, [5, 95])

@@ -5,7 +5,7 @@ import re
 import numpy as np
 from tokenizers import Tokenizer
 
-from stentor.export.templates.audio import RATE
+from stentor.export.templates.audio import RATE, opened
 from stentor.export.templates.transcribing import Transcriber, main
 
 
@@ -14,7 +14,7 @@ class Recognizer(Transcriber):
 
     def decode(self, clip, language=None, context=None):  # greedy search; then the aligner times the words
         facts, words = self.facts, self.facts["words"]
-        tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        tokenizer = opened(str(self.folder / "tokenizer.json"), Tokenizer.from_file)
         given = self.run("features", audio=clip[None])
         heard = self.run("encoder", **given)
         end, audio = facts["eos_id"], heard["audio"][0, : -(-heard["counts"][0] // facts["frames_per_position"])]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from stentor.export.templates.audio import RATE, read
+from stentor.export.templates.audio import RATE, opened, read
 from stentor.export.templates.recordings import LONGEST, SILENCE, windows, with_room
 
 
@@ -20,7 +20,7 @@ class Transcriber:
 
     def __init__(self, folder):
         self.folder, self.sessions = Path(folder), {}
-        self.facts = json.loads((self.folder / "onnx_config.json").read_text("utf-8"))
+        self.facts = opened(self.folder / "onnx_config.json", lambda path: json.loads(path.read_text("utf-8")))
         trained = self.facts["speech"] or {}  # what the training clips were like, where it is known
         self.limit, self.room, pause = self.facts["max_seconds"], trained.get("room"), trained.get("pause")
         room, longest = self.room or 0.0, min(LONGEST, self.limit or LONGEST, trained.get("longest") or LONGEST)
@@ -30,9 +30,8 @@ class Transcriber:
     def run(self, graph, **inputs):
         """Outputs of a graph by name; of the inputs those that it has are given."""
         facts = self.facts["graphs"][graph]
-        if graph not in self.sessions:
-            self.sessions[graph] = onnxruntime.InferenceSession(self.folder / facts["file"])
-        session = self.sessions[graph]
+        path, made = self.folder / facts["file"], onnxruntime.InferenceSession
+        session = self.sessions[graph] = self.sessions.get(graph) or opened(path, made)
         fed = {node.name: inputs[node.name] for node in session.get_inputs()}
         return dict(zip(facts["outputs"], session.run(facts["outputs"], fed)))
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from tokenizers import Tokenizer
 
+from stentor.export.templates.audio import opened
 from stentor.export.templates.transcribing import Transcriber, main, timed_words
 
 
@@ -28,7 +29,7 @@ class Recognizer(Transcriber):
 class Search:  # tokens that were written with their frames, and the predictor's output after the last
     def __init__(self, model):
         self.model, self.written, self.at, self.first, self.here = model, [], 0, 0, 0
-        self.tokenizer = Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+        self.tokenizer = opened(str(model.folder / "tokenizer.json"), Tokenizer.from_file)
         self.states = [np.zeros((layers, 1, width), np.float32) for layers, width in model.facts["states"]]
         self.read(model.facts["blank"])
 

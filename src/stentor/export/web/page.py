@@ -7,7 +7,6 @@ import hashlib
 import html
 import importlib.metadata
 import json
-import re
 import shutil
 import subprocess
 import tempfile
@@ -17,10 +16,10 @@ from typing import Any
 
 from stentor.data.batch import Example
 from stentor.errors import ConfigError, StentorError
-from stentor.export.exporter import Exporter
-from stentor.export.onnx.quantize import KINDS
+from stentor.export.onnx.exporter import GraphExporter
 from stentor.export.table import exporter_of
 from stentor.export.web.runtime import VERSION, write_runtime
+from stentor.export.whisper import token_bytes
 from stentor.inference.model import Model
 from stentor.models.base import ONNX_CONFIG, Bundle
 from stentor.models.pretrained.weights import read_json
@@ -31,7 +30,6 @@ MODEL = "model"
 LISTING = "files.json"
 """Title, version and files of a page, with size and SHA-256."""
 OLDEST_NODE = 18
-BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 CHECKED = 16
 """Tokens in each of the texts by which the pieces are compared with the tokenizer."""
 TOOK_LONG = 3600
@@ -53,12 +51,10 @@ runs the same graphs in onnxruntime. The real-time factor in a browser is shown 
 """
 
 
-class WebPage(Exporter):
+class WebPage(GraphExporter):
     """A static folder with a page that recognises speech."""
 
     runtime = "onnxruntime-web"
-    extra = "onnx"
-    quantizations = KINDS
     keeps_facts = False
     usage = USAGE
 
@@ -74,12 +70,12 @@ class WebPage(Exporter):
             return str(error).partition(". ")[0].removeprefix("--format onnx: ")
         return None
 
-    def write(self, model: Model, folder: Path, quantization: str | None) -> None:
+    def write_graphs(self, model: Model, folder: Path) -> None:
         write_runtime(folder / "ort", self.package)
         (folder / MODEL).mkdir()
         self.graphs = tempfile.TemporaryDirectory(prefix="stentor-web-")
         whole = Path(self.graphs.name)
-        exporter_of("onnx", model.bundle).write(model, whole, quantization)
+        exporter_of("onnx", model.bundle).write(model, whole)
         config = read_json(whole / ONNX_CONFIG)
         names = [graph["file"] for graph in config["graphs"].values()]
         for file in [whole / ONNX_CONFIG, *(file for name in names for file in whole.glob(f"{name}*"))]:
@@ -87,12 +83,22 @@ class WebPage(Exporter):
         units = config.get("units")
         said = pieces(model.bundle.processor) if units is None else [u.encode().decode("latin-1") for u in units]
         (folder / MODEL / "pieces.json").write_text(json.dumps(said), encoding="utf-8")
-        write_page(folder, str(model.training.get("name") or "Speech recognition"))
+        write_page(folder, title_of(model))
+
+    def quantize(self, model: Model, whole: Path, folder: Path, quantization: str) -> None:
+        super().quantize(model, whole, folder, quantization)
+        write_page(folder, title_of(model))
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
         if node_version() is not None:
             return run_in_node(folder, model.bundle.processor, examples)
+        shutil.copytree(folder / MODEL, self.graphs.name, dirs_exist_ok=True)  # beside the program that runs them
         return exporter_of("onnx", model.bundle).run(Path(self.graphs.name), model, examples)
+
+
+def title_of(model: Model) -> str:
+    """Title of a model's page."""
+    return str(model.training.get("name") or "Speech recognition")
 
 
 def write_page(folder: Path, title: str) -> None:
@@ -156,18 +162,6 @@ def run_in_node(folder: Path, processor: Any, examples: Sequence[Example]) -> li
     return outputs
 
 
-@functools.cache
-def _byte_letters() -> dict[str, int]:
-    """Bytes by the letters that stand for them in byte-level vocabularies (GPT-2)."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [b for b in range(256) if b not in plain]
-    letters = {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}
-    assert set(letters) == set(ByteLevel.alphabet())
-    return letters
-
-
 def pieces(processor: Any) -> list[str]:
     """Bytes of the UTF-8 of each token id's text, a character (U+0000 to U+00FF) for each byte; "" for control tokens.
 
@@ -175,12 +169,9 @@ def pieces(processor: Any) -> list[str]:
     texts in another way.
     """
     tokenizer = processor.tokenizer
-    ids = sorted(tokenizer.get_vocab().values())
-    added = [*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder]
-    control = {i for i in added if not processor.decode([i])}
-    of_bytes = "ByteLevel" in str(tokenizer.backend_tokenizer.decoder)
-    names = {i: tokenizer.convert_ids_to_tokens(i) for i in ids}
-    texts = {i: b"" if i in control else _bytes(name, of_bytes) for i, name in names.items()}
+    added = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    texts = token_bytes(tokenizer) | {i: processor.decode([i]).encode() for i in added}
+    ids = sorted(texts)
     written = [i for i in ids if texts[i]]
     for first in range(0, len(written), CHECKED):
         some = written[first : first + CHECKED]
@@ -190,9 +181,3 @@ def pieces(processor: Any) -> list[str]:
                 f"{tokenizer.convert_ids_to_tokens(some[0])!r} and those after it): use --format onnx."
             )
     return [texts.get(i, b"").decode("latin-1") for i in range(max(ids, default=-1) + 1)]
-
-
-def _bytes(name: str, byte_level: bool) -> bytes:
-    if byte_level:
-        return bytes(_byte_letters()[letter] for letter in name)
-    return bytes([int(match[1], 16)]) if (match := BYTE.fullmatch(name)) else name.replace("▁", " ").encode()

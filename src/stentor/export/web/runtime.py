@@ -4,6 +4,7 @@ import base64
 import hashlib
 import tarfile
 import urllib.request
+import zlib
 from pathlib import Path
 
 from stentor.data.atomic_write import atomic_path
@@ -35,28 +36,32 @@ def write_runtime(to: Path, source: Path | None = None) -> None:
     not those of `VERSION`, and as `package` does.
     """
     place = source or package()
+    contents = _contents(place)
     to.mkdir(parents=True, exist_ok=True)
     for name, digest in FILES.items():
-        content = _content(place, name)
-        if hashlib.sha256(content).hexdigest() != digest:
+        if hashlib.sha256(contents[name]).hexdigest() != digest:
             raise ConfigError(
                 f"{place}: {name} is not that of {NAME} {VERSION} (its SHA-256 differs): take this version. {OFFLINE}."
             )
-        (to / name).write_bytes(content)
+        (to / name).write_bytes(contents[name])
 
 
-def _content(place: Path, name: str) -> bytes:
-    """Content of a file of the package's folder `dist`."""
+def _contents(place: Path) -> dict[str, bytes]:
+    """Contents of `FILES` in the package's folder `dist`."""
     try:
         if place.is_dir():
-            places = [place / part / name for part in (".", "dist", "package/dist", f"node_modules/{NAME}/dist")]
-            return next((file for file in places if file.is_file()), places[0]).read_bytes()
-        with tarfile.open(place) as archive:
-            member = archive.extractfile(f"package/dist/{name}")
-            assert member is not None
-            return member.read()
-    except (OSError, KeyError, EOFError, AssertionError, tarfile.TarError) as error:
-        raise ConfigError(f"--runtime {place} does not hold {NAME}'s {name} ({error}). {OFFLINE}.") from error
+            folders = [place / part for part in (".", "dist", "package/dist", f"node_modules/{NAME}/dist")]
+            folder = next((f for f in folders if (f / next(iter(FILES))).is_file()), place)
+            return {name: (folder / name).read_bytes() for name in FILES}
+        with tarfile.open(place) as archive:  # in one pass, as each look at another place unpacks it again
+            members = {Path(m.name).name: m for m in archive.getmembers() if m.name.startswith("package/dist/")}
+            found = sorted((members[name] for name in FILES), key=lambda member: member.offset)
+            return {Path(m.name).name: archive.extractfile(m).read() for m in found}  # type: ignore[union-attr]
+    except (OSError, KeyError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise ConfigError(
+            f"--runtime {place} {'does not hold' if place.exists() else 'is not there: it has to hold'} {NAME}. "
+            f"{OFFLINE}."
+        ) from error
 
 
 def package() -> Path:

@@ -40,7 +40,8 @@ class Encodec(Neural):
         return CodecGeometry(config.sampling_rate, config.hop_length, max(1, codebooks), config.codebook_size)
 
     def codes(self, model: Any, wave: Tensor, geometry: CodecGeometry) -> Tensor:
-        return model.encode(wave[None, None], bandwidth=self.bandwidth).audio_codes[0, 0]
+        # As `model.encode` in one piece, whose loop over pieces would make the length a constant in a graph.
+        return model.quantizer.encode(model.encoder(wave[None, None]), self.bandwidth)[:, 0]
 
     def wave(self, model: Any, codes: Tensor) -> Tensor:
         return model.decode(codes[None], [None]).audio_values[0, 0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -111,6 +112,27 @@ def _whisper_tables(mels: int) -> tuple[Tensor, Tensor]:
     from stentor.audio.features import N_FFT, mel_filters
 
     return torch.hann_window(N_FFT), torch.from_numpy(mel_filters(mels))
+
+
+def parakeet_mel(settings: Any, clips: Sequence[np.ndarray]) -> Tensor:
+    """Log-mel [B, mels, T] of float32 clips, bit for bit that of transformers' ParakeetFeatureExtractor (`settings`) in
+    less than half its time: it adds up real and imaginary parts along a dimension of two."""
+    import numpy as np
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    audio = pad_sequence([torch.from_numpy(np.ascontiguousarray(clip)) for clip in clips], batch_first=True)
+    lengths = torch.tensor([[len(clip)] for clip in clips])
+    audio = torch.cat([audio[:, :1], audio[:, 1:] - settings.preemphasis * audio[:, :-1]], 1)
+    audio = audio.masked_fill(torch.arange(audio.shape[1]) >= lengths, 0.0)
+    window, sizes = torch.hann_window(settings.win_length, periodic=False), (settings.hop_length, settings.win_length)
+    spectra = torch.stft(audio, settings.n_fft, *sizes, window, pad_mode="constant", return_complex=True)
+    power = (spectra.real.square() + spectra.imag.square()).sqrt().square()
+    mel, frames = (settings.mel_filters @ power + 2**-24).log().transpose(1, 2), lengths // settings.hop_length
+    inside = (torch.arange(mel.shape[1]) < frames)[..., None]
+    centred = mel - ((mel * inside).sum(1) / frames)[:, None]
+    deviation = ((centred**2 * inside).sum(1) / (frames - 1)).sqrt()[:, None]
+    return (centred / (deviation + 1e-5) * inside)[:, : int(frames.max())].transpose(1, 2).contiguous()
 
 
 @lru_cache

@@ -12,7 +12,8 @@ from stentor.data.batch import Example, num_samples
 from stentor.data.cut import Cut
 from stentor.models.collate import SHORTEST, audio_batch, encoder_inputs, mask_features, pad_shortest
 from stentor.models.contracts import Processor
-from stentor.models.encoders.geometry import HOP, SAMPLE_RATE, Geometry
+from stentor.models.encoders.features import parakeet_mel
+from stentor.models.encoders.geometry import SAMPLE_RATE, Geometry
 from stentor.models.encoders.streaming.chunks import KnownChunks, Streaming, drawn_chunks
 from stentor.models.text.control_tokens import text_ids
 from stentor.models.text.tokenizers import CTCAlphabet, ctc_frames
@@ -85,8 +86,7 @@ class EncoderInputs(Processor):
             from transformers import ParakeetFeatureExtractor
 
             self._mel = self._mel or ParakeetFeatureExtractor(feature_size=self.shape.mels)
-            log_mel = self._mel(clips, sampling_rate=SAMPLE_RATE, return_tensors="pt")["input_features"]
-            return log_mel[:, : max(map(len, clips)) // HOP].transpose(1, 2).contiguous()
+            return parakeet_mel(self._mel, clips)
 
         self._mel = self._mel or WhisperMel(self.shape.mels)
         return self._mel(clips)[0]

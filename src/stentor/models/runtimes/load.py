@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stentor.errors import ConfigError
 from stentor.models.base import EXPORT_FACTS, ONNX_CONFIG, SETTINGS, Bundle
+from stentor.models.encoders.streaming.chunks import KnownChunks, Streaming
 from stentor.models.skeleton import without_weights
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ MODELS = {
     ("onnx", "ctc"): "stentor.models.runtimes.recognisers:OnnxCTC",
     ("ctranslate2", "ctc"): "stentor.models.runtimes.recognisers:CT2Wave",
     ("onnx", "transducer"): "stentor.models.runtimes.recognisers:OnnxTransducer",
+    ("onnx", "seq2seq"): "stentor.models.runtimes.seq2seq:onnx_seq2seq",
     ("ctranslate2", "seq2seq"): "stentor.models.runtimes.ctranslate2:CT2Whisper",
 }
 """Class of the model by format and kind: `(folder, facts, bundle)` makes it, where the bundle has the torch model
@@ -54,23 +56,40 @@ class Export:
         """The model with its processor. Raises ConfigError for a damaged folder and one that no class runs."""
         if self.kind == "speech_llm":
             return family.load(self.folder)
-        row = (self.format, self.kind or family.model_fields["type"].default)
+        own = family.model_fields["type"].default
+        row = (self.format, self.kind or own)
         if row not in MODELS:
             raise ConfigError(
                 f"{self.folder} is an {self.format} export of the kind {row[1]}, which Stentor does not run: give "
                 "the model that it was made from."
+            )
+        if row[1] != own and (own, row[1]) != ("transformer", "ctc"):
+            raise ConfigError(
+                f"{self.folder / ONNX_CONFIG} is of the kind {row[1]}, and config.json beside it of the family {own}: "
+                "the export is damaged. Export the model again."
             )
         from stentor.models.encoders.cache import EncoderCache
 
         with without_weights():
             bundle = family.load(self.settings)
         module, name = MODELS[row].split(":")
-        model: Any = vars(importlib.import_module(module))[name](self.folder, self.facts, bundle).eval()
-        bundle.processor.streaming = None  # the graphs read a clip as a whole
+        try:
+            model: Any = vars(importlib.import_module(module))[name](self.folder, self.facts, bundle).eval()
+        except KeyError as error:
+            raise ConfigError(
+                f"{self.folder / ONNX_CONFIG} has no {error}: the export is damaged, or of another version of Stentor. "
+                "Export the model again."
+            ) from error
+        bundle.processor.streaming = self._chunks(bundle.processor.streaming)
         opened = Bundle(model, bundle.processor, bundle.family)
         if isinstance(model, EncoderCache):
             opened.cache_encoder = model.cache_encoder
         return opened
+
+    def _chunks(self, trained: Streaming | KnownChunks | None) -> KnownChunks | None:
+        """Chunks of the graph for streams; None without one: clips are read as a whole."""
+        chunk = self.facts.get("chunk")
+        return KnownChunks((chunk["seconds"],), chunk["seconds"], trained.reach[1]) if chunk and trained else None
 
 
 def export_in(folder: Path) -> Export | None:
@@ -90,6 +109,9 @@ def refuse_foreign(path: Path) -> None:
     """Raise ConfigError for a file or a folder of a model that only other programs run, with what to give instead."""
     instead = "Give the run or the export that it was made from, or export that with --format onnx or ctranslate2."
     if path.is_dir() and (path / EXPORT_FACTS).is_file():
+        if folders := [file.parent for file in sorted(path.glob(f"*/{EXPORT_FACTS}"))]:
+            known = " or ".join(map(str, folders))
+            raise ConfigError(f"{path} holds an export for each type of weights: give {known}.")
         try:
             format = json.loads((path / EXPORT_FACTS).read_text(encoding="utf-8"))["format"]
         except (ValueError, KeyError, TypeError):

@@ -15,8 +15,9 @@ from stentor.models.base import Bundle
 from stentor.models.contracts import Capabilities
 from stentor.models.ctc.modeling import CTCModel
 from stentor.models.decoding.transducer import State
+from stentor.models.encoders.streaming.encoder_stream import ChunkEncoder, States
 from stentor.models.runtimes.ctranslate2 import opened, view
-from stentor.models.runtimes.graph import OnCPU, graphs_of, place
+from stentor.models.runtimes.graph import Graph, OnCPU, graphs_of, place
 from stentor.models.transducer.modeling import TransducerModel
 
 
@@ -59,9 +60,36 @@ class CT2Wave(GraphCTC):
         return pad_sequence(logits, batch_first=True).log_softmax(-1), torch.tensor(list(map(len, logits)))
 
 
+class OnnxChunks(ChunkEncoder):
+    """The graph `encoder_chunk`, whose states are one tensor. Its frames are those of `joined`."""
+
+    def __init__(self, described: ChunkEncoder, seconds: tuple[float, float], graph: Graph, size: int):
+        """`described`: the encoder of the torch model, without weights; `size`: of the states."""
+        super().__init__(described.encoder, described.features, seconds, described.factor)
+        self.lead, self.shortest, self.open_features = described.lead, described.shortest, described.open_features  # type: ignore[method-assign]
+        self.graph, self.size = graph, size
+
+    @property
+    def weight(self) -> Tensor:
+        return torch.empty(0)
+
+    def start(self) -> States:
+        return [[torch.zeros(1, self.size)]]
+
+    def encode(self, features: Tensor, counts: Tensor, states: States) -> tuple[Tensor, States]:
+        outputs = self.graph.named(audio_signal=features.transpose(1, 2), length=counts, cache=states[0][0])
+        return joined(outputs), [[outputs["next_cache"]]]
+
+
+def joined(outputs: dict[str, Tensor]) -> Tensor:
+    """Frames as the joint takes them, with the distances of the times head behind them where there is one."""
+    return torch.cat([outputs[name] for name in ("states", "distances") if name in outputs], -1)
+
+
 class OnnxTransducer(OnCPU, TransducerModel):
     """The graph `encoder` gives `states` [B, T, J], `lengths` [B] and, where there are heads, `ctc` [B, T, classes]
-    (log-probabilities) and `distances` [B, T, 2]; `decoder` reads a token, `joint` gives logits."""
+    (log-probabilities) and `distances` [B, T, 2]; `decoder` reads a token, `joint` gives logits; `encoder_chunk` is the
+    encoder of a stream."""
 
     def __init__(self, folder: Path, facts: dict[str, Any], bundle: Bundle):
         super().__init__()
@@ -69,6 +97,9 @@ class OnnxTransducer(OnCPU, TransducerModel):
         self.blank, self.durations, self.max_symbols = described.blank, described.durations, described.max_symbols
         self.frame_seconds, self.states = described.frame_seconds, facts["states"]
         self.graph, self.decoder, self._joint = graphs_of(folder, facts, "encoder", "decoder", "joint")
+        if chunk := facts.get("chunk"):
+            (self.chunks,) = graphs_of(folder, facts, "encoder_chunk")
+            self.chunk_size, self._torch_chunks = chunk["cache"], described.chunk_encoder
         delays = facts.get("delays")
         self.register_buffer("calibration", torch.tensor(facts["calibration"]))
         self.register_buffer("delays", None if delays is None else torch.tensor(delays))
@@ -91,6 +122,15 @@ class OnnxTransducer(OnCPU, TransducerModel):
         """Distances by the times head of the frames [B, T, 2], and lengths [B]."""
         outputs = self._outputs(features, lengths)
         return outputs["distances"], outputs["lengths"]
+
+    def chunk_encoder(self, processor: Any, seconds: tuple[float, float]) -> ChunkEncoder:
+        return OnnxChunks(self._torch_chunks(processor, seconds), seconds, self.chunks, self.chunk_size)
+
+    def project_encoder(self, hidden: Tensor) -> Tensor:
+        return hidden if self.times_head is None else hidden[..., :-2]
+
+    def word_distances(self, hidden: Tensor) -> Tensor | None:
+        return None if self.times_head is None else hidden[..., -2:]
 
     def predict(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
         state = state or tuple(torch.zeros(layers, len(tokens), width) for layers, width in self.states)

@@ -40,6 +40,8 @@ class Model(Seq2SeqModel):
 
     def adjust(self) -> None:
         self.model.encoder.groupnorm = ClipNorm.of(self.model.encoder.groupnorm)
+        # transformers' own rounds floats, which a traced graph would keep as a constant.
+        self.model.encoder._get_feat_extract_output_lengths = self.shape.frames
 
     def encoder_states(self, features: Tensor, lengths: Any) -> tuple[Tensor, Tensor | None]:
         encoder, frames = self.model.encoder, self.shape.frames(lengths)

@@ -3,7 +3,7 @@
 const AUTOMATIC = 60e6; // bytes up to which the model is downloaded without being asked for
 const at = (id) => document.getElementById(id);
 const worker = new Worker("worker.js", {type: "module"});
-let ready = false, microphone = null;
+let ready = false, microphone = null, focused = null;
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
 
@@ -20,8 +20,10 @@ function failed(message) {
 }
 
 function enable(file, record) {
+  if (document.activeElement !== document.body) focused = document.activeElement; // disabling takes the focus away
   at("file").disabled = !file;
   at("record").disabled = !record;
+  if (focused?.disabled === false) focused.focus();
 }
 
 function show(segments, seconds, took) {
@@ -75,7 +77,7 @@ function name(code) {
 }
 
 function send(kind, facts = {}, moved = []) {
-  at("error").hidden = true;
+  if (ready) at("error").hidden = true;
   worker.postMessage({kind, language: at("language").querySelector("select").value || null, ...facts}, moved);
 }
 
@@ -89,7 +91,8 @@ at("file").onchange = async ({target}) => {
     const audio = await decoded(await file.arrayBuffer());
     send("file", {audio}, [audio.buffer]);
   } catch {
-    failed(`${file.name} cannot be read as audio: this browser does not know its format. Convert it to WAV or MP3.`);
+    failed(file.size ? `${file.name} cannot be read as audio: it has no sound, or a format that this browser does not know. Convert it to WAV or MP3.`
+      : `${file.name} is empty: choose another file.`);
     enable(true, true);
   }
   target.value = "";
@@ -123,7 +126,7 @@ at("record").onclick = async () => {
     enable(false, true);
   } catch (error) {
     stop();
-    failed(`The microphone cannot be used: ${error.message}. Allow it for this page in the browser's settings.`);
+    failed(`The microphone cannot be used: ${error.message}. Connect one, and allow it for this page in the browser's settings.`);
     enable(true, true);
   }
 };

@@ -37,6 +37,7 @@ export class Recognizer {
     try {
       return await this.ort.InferenceSession.create(await this.read(file), {executionProviders: ["wasm"], externalData});
     } catch (error) {
+      if (/no available backend/.test(error.message)) throw new Error(`onnxruntime-web cannot run (${error.message}). Use a current browser with WebAssembly, and copy the folder whole.`);
       throw new Error(`The graph ${file} cannot be loaded (${error.message}). Export the model again.`);
     }
   }

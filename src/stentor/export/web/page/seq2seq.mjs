@@ -2,19 +2,64 @@
 
 import {RATE, argmax} from "./recordings.mjs";
 
+const FRAME = 0.02; // seconds of a frame of Whisper's encoder
+
 export async function seq2seq(model, clip, {language} = {}) {
   const {facts} = model, {last_hidden_state, ...mask} = await model.encode(await model.features(clip));
   const states = {encoder_hidden_states: last_hidden_state, ...mask};
   let tokens = await prompt(model, states, language), past = empty(model);
   const most = Math.min(Math.floor(clip.length / RATE * facts.token_rate) + 16, facts.positions - tokens.length);
-  const ids = [];
+  const ids = [], looks = [];
   while (ids.length <= most) {
     const out = await step(model, tokens, states, past), token = best(out.logits);
+    if (out.attention) looks.push(lastRows(out.attention, Math.max(1, Math.round(clip.length / RATE / FRAME))));
     if (token === facts.eos_id) break;
     ids.push(token);
     [tokens, past] = [[token], next(past, out)];
   }
-  return {ids: ids.slice(0, most).filter((id) => facts.text_ids === null || id <= facts.text_ids)};
+  const all = ids.slice(0, most), said = all.filter((id) => facts.text_ids === null || id <= facts.text_ids);
+  if (!looks.length || said.length < all.length) return {ids: said};
+  const begins = starts(looks).map((frame) => frame * FRAME);
+  return {ids: said, spans: said.map((_, i) => [begins[i], begins[i + 1]])};
+}
+
+// Of attention [1, heads, tokens, frames] the last token's rows, one for each head.
+function lastRows({data, dims: [, heads, tokens, all]}, frames) {
+  return Array.from({length: heads}, (_, head) => data.slice(((head + 1) * tokens - 1) * all).subarray(0, frames));
+}
+
+// First frame of each token, from the rows of its heads, by dynamic time warping.
+function starts(looks) {
+  const count = looks.length, frames = looks[0][0].length, heads = looks[0].length;
+  const best = Array.from({length: count + 1}, () => new Float64Array(frames + 1).fill(-Infinity));
+  const scores = looks.map(() => new Float64Array(frames)), whole = frames - 1, edge = (t) => Math.max(0, whole - Math.abs(whole - Math.abs(t)));
+  for (let head = 0; head < heads; head++) {
+    const rows = looks.map((look) => {
+      const sum = look[head].reduce((total, weight) => total + weight, 0);
+      return Float64Array.from(look[head], (weight) => weight / Math.max(sum, 1e-9));
+    });
+    for (let t = 0; t < frames; t++) {
+      const mean = rows.reduce((sum, row) => sum + row[t], 0) / count;
+      const deviation = Math.sqrt(rows.reduce((sum, row) => sum + (row[t] - mean) ** 2, 0) / count);
+      for (const row of rows) row[t] = (row[t] - mean) / Math.max(deviation, 1e-9);
+    }
+    rows.forEach((row, n) => row.forEach((_, t) => { // the median of seven frames
+      scores[n][t] += Float64Array.from([-3, -2, -1, 0, 1, 2, 3], (by) => row[edge(t + by)]).sort()[3] / heads;
+    }));
+  }
+  best[0][0] = 0;
+  scores.forEach((row, n) => row.forEach((score, t) => {
+    best[n + 1][t + 1] = score + Math.max(best[n][t], best[n][t + 1], best[n + 1][t]);
+  }));
+  const first = new Array(count).fill(0);
+  for (let n = count, t = frames; n > 1;) {
+    first[n - 1] = t - 1;
+    const [stay, up, both] = [best[n][t - 1], best[n - 1][t], best[n - 1][t - 1]];
+    if (stay >= up && stay >= both) t--;
+    else if (up >= both) n--;
+    else [n, t] = [n - 1, t - 1];
+  }
+  return first;
 }
 
 const step = (model, tokens, states, past) => {

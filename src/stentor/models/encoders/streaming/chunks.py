@@ -95,7 +95,11 @@ class KnownChunks:
     @property
     def known(self) -> str:
         """See `Streaming.known`."""
-        return ", ".join(f"{seconds:g}" for seconds in self.lengths[:-1]) + f" or {self.lengths[-1]:g}"
+        return (
+            ", ".join(f"{seconds:g}" for seconds in self.lengths[:-1])
+            + " or " * (len(self.lengths) > 1)
+            + f"{self.lengths[-1]:g}"
+        )
 
     def nearest(self, seconds: float) -> float:
         """See `Streaming.nearest`."""

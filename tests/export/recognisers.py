@@ -13,9 +13,12 @@ import tiny_audio_llm
 import tiny_audio_llms
 import tiny_ctc
 import tiny_transducers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from stentor.audio.synth import say
 from stentor.data.batch import Example
+from stentor.export.gguf.audio_llm import PROMPT
 from stentor.models.base import Family, TaskRequirements
 from stentor.models.ctc.modeling import head_of
 from tiny_configs import WAVE
@@ -101,3 +104,26 @@ def audio_llm(kind: str, folder: Path):
     tiny = tiny_audio_llms.TINY[kind]
     config = {**tiny.config, "text_config": {**tiny.config["text_config"], **TEXT}}
     return tiny_audio_llm.build(config, tiny.write(folder), token_rate=4.0)
+
+
+def granite(kind: str, folder: Path):
+    """A Granite Speech with the tokens of version 4's prompt, that writes a few of its other tokens."""
+    names = "USER : Ġ can Ġyou Ġtrans cribe Ġthe Ġspeech Ġinto Ġa Ġwritten Ġformat ?Ċ ĠASS IST ANT :"
+    known = dict(zip([*PROMPT[0], *PROMPT[1]], names.split()))
+    inner = Tokenizer(models.BPE({known.get(i, f"x{i}"): i for i in range(50_000)}, [], ignore_merges=True))
+    split = [pre_tokenizers.Split(Regex(r), "isolated") for r in ("cribe|IST|ANT", r" ?[A-z]+|\?\n|[^A-z]")]
+    inner.pre_tokenizer = pre_tokenizers.Sequence([*split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    inner.decoder, template = decoders.ByteLevel(), "USER: {{ messages[0].content }}\n ASSISTANT:"
+    special = {"eos_token": "<|end_of_text|>", "pad_token": "<|pad|>", "additional_special_tokens": ["<|audio|>"]}
+    tiny_audio_llms.GRANITE_WRITE(folder)
+    PreTrainedTokenizerFast(tokenizer_object=inner, chat_template=template, **special).save_pretrained(folder)
+    config = tiny_audio_llms.CONFIGS[kind]
+    former = {**config["projector_config"], "cross_attention_frequency": 1, "num_hidden_layers": 2}
+    scales = {"embedding_multiplier": 3.0, "attention_multiplier": 0.1, "residual_multiplier": 0.5}
+    text = {**config["text_config"], **TEXT, **scales, "logits_scaling": 2.0}
+    parts = {"encoder_config": {**config["encoder_config"], "num_layers": 4}, "projector_config": former}
+    bundle = tiny_audio_llm.build({**config, **parts, "text_config": text}, folder, seed=1, token_rate=4.0)
+    shake(bundle, 0.05)
+    for others in (slice(26), slice(200, None)):  # of the prompt's tokens none is written
+        bundle.model.lm_head.weight.data[others] *= 0.05
+    return bundle

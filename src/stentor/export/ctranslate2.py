@@ -38,13 +38,8 @@ class WhisperCTranslate2(Converter):
     runtime = "ctranslate2"
     extra = "ct2"
     quantizations = {
-        "float16": 0.2,
-        "bfloat16": 0.2,
-        "int16": 0.2,
-        "int8": 1.0,
-        "int8_float32": 1.0,
-        "int8_float16": 1.0,
-        "int8_bfloat16": 1.0,
+        **dict.fromkeys(("float16", "bfloat16", "int16"), 0.2),
+        **dict.fromkeys(("int8", "int8_float32", "int8_float16", "int8_bfloat16"), 1.0),
     }
     usage = USAGE
 

@@ -17,6 +17,7 @@ from stentor.audio.features import mel_filters
 from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.export.exporter import Converter
+from stentor.export.gguf.names import rows
 from stentor.export.whisper import not_whisper, token_bytes
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
@@ -33,21 +34,11 @@ BLOCK = 32
 """Values that share a scale."""
 TOKENS = {51864: (50256, 0), 51865: (50257, 99), 51866: (50257, 100)}
 """End token and number of languages by size of the vocabulary; the loader knows all other special tokens by them."""
-NAMES = {
-    "layers": "blocks",
-    "self_attn": "attn",
-    "encoder_attn": "cross_attn",
-    "self_attn_layer_norm": "attn_ln",
-    "encoder_attn_layer_norm": "cross_attn_ln",
-    "q_proj": "query",
-    "k_proj": "key",
-    "v_proj": "value",
-    "out_proj": "out",
-    "fc1": "mlp.0",
-    "fc2": "mlp.2",
-    "final_layer_norm": "mlp_ln",
-    "embed_tokens": "token_embedding",
-}
+NAMES = rows(
+    """layers=blocks self_attn=attn encoder_attn=cross_attn self_attn_layer_norm=attn_ln
+    encoder_attn_layer_norm=cross_attn_ln q_proj=query k_proj=key v_proj=value out_proj=out fc1=mlp.0 fc2=mlp.2
+    final_layer_norm=mlp_ln embed_tokens=token_embedding"""
+)
 """whisper.cpp's names of the parts of transformers' names."""
 USAGE = """\
 whisper.cpp runs this file, as do pywhispercpp and the programs around them:

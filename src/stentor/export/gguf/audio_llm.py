@@ -1,5 +1,5 @@
-"""Audio language models in GGUF for CrispASR 0.8.45: keys, tokens and further tensors of its qwen3_asr.cpp and
-voxtral.cpp."""
+"""Audio language models in GGUF for CrispASR 0.8.45: keys, tokens and further tensors of its qwen3_asr.cpp,
+voxtral.cpp and granite_speech.cpp."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stentor.export.gguf.kind import Keys, Kind, prefixed, read
-from stentor.export.gguf.names import QWEN3_ASR, VOXTRAL
+from stentor.export.gguf.names import GRANITE, QWEN3_ASR, VOXTRAL
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,14 +17,29 @@ if TYPE_CHECKING:
 
 FEATURES = {"sample_rate": 16000, "n_fft": 400, "win_length": 400, "hop_length": 160}
 """Whisper's log-mel."""
+PROMPT = ([6584, 25, 220], [4919, 499, 1380, 3191, 279, 8982, 1139, 264, 5439, 3645, 5380, 36660, 3931, 2891, 25])
+"""Tokens before and after the audio that CrispASR has for Granite Speech 4: `USER: ` and `can you transcribe the speech
+into a written format?\\n ASSISTANT:`. (It reads the prompts of version 3 without their line breaks.)"""
 
 
 def language_model_keys(text: Any) -> Keys:
     """Keys of the language model, from its transformers config."""
     pairs = """n_layers=num_hidden_layers d_model=hidden_size n_heads=num_attention_heads n_kv_heads=num_key_value_heads
-        head_dim=head_dim ff_dim=intermediate_size rms_norm_eps=rms_norm_eps vocab_size=vocab_size
-        max_pos=max_position_embeddings"""
-    return prefixed("llm", read(text, pairs) | {"rope_theta": float(text.rope_parameters["rope_theta"])})
+        ff_dim=intermediate_size rms_norm_eps=rms_norm_eps vocab_size=vocab_size max_pos=max_position_embeddings"""
+    head = text.to_dict().get("head_dim") or text.hidden_size // text.num_attention_heads
+    own = {"head_dim": head, "rope_theta": float(text.rope_parameters["rope_theta"])}
+    return prefixed("llm", read(text, pairs) | own)
+
+
+def byte_pair_keys(tokenizer: Any, size: int) -> Keys:
+    """Tokens and merges of a tokenizer of byte pairs."""
+    names = {i: token for token, i in tokenizer.get_vocab().items()}
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.tokens": [names.get(i, f"[PAD{i}]") for i in range(size)],
+        "tokenizer.ggml.merges": [merge if isinstance(merge, str) else " ".join(merge) for merge in merges],
+    }
 
 
 def qwen3_keys(bundle: Bundle, config: Any) -> Keys:
@@ -36,15 +51,9 @@ def qwen3_keys(bundle: Bundle, config: Any) -> Keys:
     start, end = tokenizer.convert_tokens_to_ids(["<|audio_start|>", "<|audio_end|>"])
     special = {"audio_start_token_id": start, "audio_end_token_id": end, "audio_pad_token_id": config.audio_token_id}
     special |= {"eos_token_id": processor.eos_id, "pad_token_id": config.pad_token_id}
-    names = {i: token for token, i in tokenizer.get_vocab().items()}
-    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     values = FEATURES | {"n_mels": audio.num_mel_bins} | prefixed("audio", tower) | special
-    return {
-        **prefixed("qwen3asr", values | language_model_keys(config.text_config)),
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.tokens": [names.get(i, f"[PAD{i}]") for i in range(config.text_config.vocab_size)],
-        "tokenizer.ggml.merges": [merge if isinstance(merge, str) else " ".join(merge) for merge in merges],
-    }
+    keys = prefixed("qwen3asr", values | language_model_keys(config.text_config))
+    return keys | byte_pair_keys(tokenizer, config.text_config.vocab_size)
 
 
 def voxtral_keys(bundle: Bundle, config: Any) -> Keys:
@@ -86,7 +95,7 @@ def whisper_extra(bundle: Bundle, config: Any, named: Mapping[str, np.ndarray]) 
     filters = WhisperFeatureExtractor(feature_size=config.audio_config.num_mel_bins).mel_filters
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 400)
     extra = {"audio.mel_filters": np.asarray(filters, np.float32), "audio.mel_window": window.astype(np.float32)}
-    return extra if "output.weight" in named else extra | {"output.weight": named["token_embd.weight"]}
+    return extra | {"output.weight": named.get("output.weight", named["token_embd.weight"])}
 
 
 def voxtral_extra(bundle: Bundle, config: Any, named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -101,13 +110,50 @@ def voxtral_extra(bundle: Bundle, config: Any, named: Mapping[str, np.ndarray]) 
     return whisper_extra(bundle, config, named) | {"tokenizer.tekken.vocab_tensor": tensor}
 
 
-def refusal(bundle: Bundle, config: Any) -> str | None:
+def granite_keys(bundle: Bundle, config: Any) -> Keys:
+    encoder, projector, text = config.encoder_config, config.projector_config, config.text_config
+    processor: Any = bundle.processor
+    pairs = """n_layers=num_layers d_model=hidden_dim n_heads=num_heads head_dim=dim_head input_dim=input_dim
+        conv_kernel=conv_kernel_size context_size=context_size max_pos_emb=max_pos_emb"""
+    tower = read(encoder, pairs) | {"ff_dim": encoder.hidden_dim * encoder.feedforward_mult}
+    pairs = """n_layers=num_hidden_layers d_model=hidden_size n_heads=num_attention_heads ff_dim=intermediate_size
+        encoder_hidden_size=encoder_hidden_size"""
+    further = sorted(encoder.to_dict().get("cat_hidden_layers") or ())
+    former = read(projector, pairs) | {"cat_layers": ",".join(map(str, further))}
+    scales = ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")
+    model = {name: float(text.to_dict()[name]) for name in scales} | {"eos_token_id": processor.eos_id}
+    keys = prefixed("enc", tower) | prefixed("proj", former) | prefixed("llm", model) | language_model_keys(text)
+    keys |= read(config, "downsample_rate=downsample_rate window_size=window_size audio_token_index=audio_token_index")
+    return prefixed("granite_speech", keys) | byte_pair_keys(processor.tokenizer, text.vocab_size)
+
+
+def granite_refusal(bundle: Bundle, config: Any) -> str | None:
+    encoder = config.encoder_config
+    processor: Any = bundle.processor
+    request = processor.request(None, None, False)
+    if processor.split(request) != PROMPT:
+        return f"CrispASR asks every Granite Speech with the prompt of version 4, and this one's is {request!r}"
+    if encoder.conv_expansion_factor != 2 or config.projector_config.cross_attention_frequency != 1:
+        return "CrispASR's Granite Speech has conv_expansion_factor 2 and cross_attention_frequency 1"
+    if encoder.num_layers // 2 in (encoder.to_dict().get("cat_hidden_layers") or ()):
+        return "CrispASR's Granite Speech Plus does not read the middle layer (cat_hidden_layers)"
     return None
 
 
+def granite_extra(bundle: Bundle, config: Any, named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Mel filters, and the embeddings as output layer where there is no other."""
+    processor: Any = bundle.processor
+    output = named.get("output.weight", named["token_embd.weight"])
+    return {"audio.mel_filters": processor.filters.numpy(), "output.weight": output}
+
+
 EXACT = ("audio.mel_", "audio.embed_positions", "tokenizer.")
+GRANITE_KIND = Kind(
+    "granite_speech", GRANITE, granite_keys, granite_refusal, granite_extra, ("audio.", "proj.query"), language=False
+)
 KINDS = {
-    "qwen3_asr": Kind("qwen3asr", QWEN3_ASR, qwen3_keys, refusal, whisper_extra, EXACT),
-    "voxtral": Kind("voxtral", VOXTRAL, voxtral_keys, refusal, voxtral_extra, EXACT),
+    "qwen3_asr": Kind("qwen3asr", QWEN3_ASR, qwen3_keys, extra=whisper_extra, exact=EXACT),
+    "voxtral": Kind("voxtral", VOXTRAL, voxtral_keys, extra=voxtral_extra, exact=EXACT),
+    **dict.fromkeys(("granite_speech", "granite_speech_plus"), GRANITE_KIND),
 }
 """By transformers' `model_type`."""

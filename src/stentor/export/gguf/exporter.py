@@ -20,6 +20,7 @@ from stentor.export.exporter import Converter
 from stentor.export.gguf.kinds import KINDS, Kind
 from stentor.export.gguf.names import gguf_name
 from stentor.export.onnx.ctc import outputs_with_times
+from stentor.tasks.transcribe import Transcribe
 
 if TYPE_CHECKING:
     from stentor.inference.model import Model
@@ -86,6 +87,8 @@ class CrispASRExporter(Converter):
         bundle = model.bundle
         config = config_of(bundle)
         kind = KINDS[config.model_type]
+        if isinstance(model.task, Transcribe) and model.task.translate:
+            raise ConfigError("--format gguf: CrispASR asks models to transcribe, and this one translates.")
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             bundle.family.save_merged(bundle, Path(scratch))
             weights = read_weights(Path(scratch))[0]
@@ -95,7 +98,8 @@ class CrispASRExporter(Converter):
         write_gguf(folder / FILE, kind, kind.keys(bundle, config), named, quantization)
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        languages = [e.language or "" for e in examples]
+        kind = KINDS[config_of(model.bundle).model_type]
+        languages = [e.language or "" if kind.language else "" for e in examples]
         outputs: dict[int, dict[str, Any]] = {}
         processor: Any = model.bundle.processor
         spoken = model.bundle.family.type == "audio_llm"
@@ -145,18 +149,11 @@ def write_gguf(
     import gguf
 
     writer = gguf.GGUFWriter(path, kind.architecture)
+    kinds = gguf.GGUFValueType
+    types = {bool: kinds.BOOL, int: kinds.UINT32, float: kinds.FLOAT32, str: kinds.STRING, list: kinds.ARRAY}
     for key, value in keys.items():
-        if isinstance(value, list):
-            if value:
-                writer.add_array(key, value)
-        elif isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, float):
-            writer.add_float32(key, value)
-        else:
-            writer.add_string(key, value)
+        if value != []:
+            writer.add_key_value(key, value, types[type(value)])
     wanted = None if quantization is None else gguf.GGMLQuantizationType[quantization.upper()]
     for name, array in tensors.items():
         exact = array.ndim < 2 or name.startswith(kind.exact) or "norm" in name or "bias" in name

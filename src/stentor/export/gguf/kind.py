@@ -25,12 +25,14 @@ class Kind:
     """`general.architecture`, by which CrispASR finds its backend."""
     names: Names
     keys: Callable[[Bundle, Any], Keys]
-    refusal: Callable[[Bundle, Any], str | None]
+    refusal: Callable[[Bundle, Any], str | None] = lambda bundle, config: None
     """Reason in a sentence why its backend cannot run a model of these settings."""
     extra: Callable[[Bundle, Any, Mapping[str, np.ndarray]], dict[str, np.ndarray]] | None = None
     """Further tensors, from those that are named already."""
     exact: tuple[str, ...] = ()
     """Beginnings of the names of tensors that are read as float32 only. So are norms, biases and vectors."""
+    language: bool = True
+    """Whether it runs with the language of a clip."""
 
 
 def read(config: Any, pairs: str) -> Keys:

@@ -24,9 +24,6 @@ CONTEXT = (56, 3)
 """Frames of context before and ahead that nemotron.cpp has in its first preset; it reads none from the file."""
 
 
-# wav2vec 2.0 and its kin: wav2vec2-ggml.cpp
-
-
 def wave_keys(bundle: Bundle, config: Any) -> Keys:
     data2vec = config.model_type == "data2vec-audio"
     stable = bool(config.to_dict().get("do_stable_layer_norm"))
@@ -57,9 +54,6 @@ def wave_refusal(bundle: Bundle, config: Any) -> str | None:
     if not bundle.processor.shape.normalize and facts.get("feat_extract_norm") == "layer":
         return "CrispASR normalizes audio, and this model was trained without"
     return None
-
-
-# FastConformers: core/fastconformer.h
 
 
 def conformer_keys(config: Any) -> Keys:

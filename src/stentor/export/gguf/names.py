@@ -105,6 +105,30 @@ VOXTRAL: Names = {
     **rows("linear_1=proj1 linear_2=proj2", "multi_modal_projector."),
 }
 """voxtral.cpp."""
+GRANITE: Names = {
+    **LANGUAGE_MODEL,
+    **rows("input_linear=input out=ctc_out out_mid=ctc_mid", "encoder.", "enc."),
+    **rows(
+        """attn.pre_norm=attn_norm attn.to_q=attn_q attn.to_kv=attn_kv attn.to_out=attn_out
+        attn.rel_pos_emb=attn_rel_pos conv.norm=conv_norm conv.up_conv=conv_up conv.depth_conv.conv=conv_dw
+        conv.batch_norm=conv_bn conv.down_conv=conv_down ff1.pre_norm=ff1_norm ff1.up_proj=ff1_up
+        ff1.down_proj=ff1_down ff2.pre_norm=ff2_norm ff2.up_proj=ff2_up ff2.down_proj=ff2_down post_norm=post_norm""",
+        "encoder.layers.*.",
+        "enc.blk.*.",
+    ),
+    "encoder.layers.*.conv.batch_norm.num_batches_tracked": None,
+    **rows("query=query linear=linear qformer.layernorm=ln", "projector.", "proj."),
+    **rows(
+        """attention.attention.query=sa_query attention.attention.key=sa_key attention.attention.value=sa_value
+        attention.output.dense=sa_out attention.output.LayerNorm=sa_norm crossattention.attention.query=ca_query
+        crossattention.attention.key=ca_key crossattention.attention.value=ca_value
+        crossattention.output.dense=ca_out crossattention.output.LayerNorm=ca_norm intermediate_query.dense=ffn_up
+        output_query.dense=ffn_down output_query.LayerNorm=ffn_norm""",
+        "projector.qformer.encoder.layer.*.",
+        "proj.blk.*.",
+    ),
+}
+"""granite_speech.cpp."""
 
 
 def gguf_name(name: str, table: Names) -> str | None:

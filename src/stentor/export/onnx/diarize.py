@@ -214,20 +214,11 @@ def program_facts(processor: Any, task: Diarize, embeddings: int | None) -> dict
     settings = w.model_dump(
         exclude={"batch", "speakers", "min_speakers", "max_speakers", "clustering", "vbx", "window"}
     )
+    sets = labels.table.tolist() if isinstance(labels, Powerset) else None
+    speakers = {"embeddings": bool(embeddings), "least": w.bounds[0], "most": w.bounds[1]}
     return {
         "sample_rate": processor.sample_rate,
         "frame_seconds": processor.frame_seconds,
-        "labels": {
-            "sets": labels.table.tolist() if isinstance(labels, Powerset) else None,
-            "permutes": labels.permutes,
-            "names": labels.names,
-        },
-        "windows": {
-            **settings,
-            "window": window,
-            "longer": longer,
-            "embeddings": bool(embeddings),
-            "least": w.bounds[0],
-            "most": w.bounds[1],
-        },
+        "labels": {"sets": sets, "permutes": labels.permutes, "names": labels.names},
+        "windows": {**settings, "window": window, "longer": longer, **speakers},
     }

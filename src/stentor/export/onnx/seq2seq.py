@@ -154,12 +154,8 @@ def trace_decoder(model: Seq2SeqModel, states: Tensor, path: Path, padded: bool 
     kinds = [f"{who}.{what}" for who in ("decoder", "encoder") for what in ("key", "value")]
     names = [f"past_key_values.{i}.{kind}" for i in range(layers) for kind in kinds]
     inputs: dict[str, Any] = {"encoder_attention_mask": torch.ones(states.shape[:2], dtype=torch.long)}
-    inputs |= {
-        "input_ids": few,
-        "encoder_hidden_states": states,
-        "past": past,
-        "use_cache_branch": torch.tensor([True]),
-    }
+    inputs |= {"input_ids": few, "encoder_hidden_states": states, "past": past}
+    inputs["use_cache_branch"] = torch.tensor([True])
     axes: dict[str, Any] = dict.fromkeys(list(inputs)[:3], (0, 1)) | {"past": [(0, 2)] * len(past)}
     axes["use_cache_branch"] = ()
     if valid is None:

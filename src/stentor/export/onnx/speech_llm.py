@@ -177,6 +177,7 @@ def write_graphs(bundle: Bundle, folder: Path) -> None:
     write_config(bundle, folder)
     graphs = {"features": write_frontend(bundle.processor, folder)}
     graphs |= {name: {"file": f"{name}.onnx", "outputs": names} for name, names in outputs.items()}
+    key, value = (past.shape for past in example["past"][:2])
     facts: dict[str, Any] = {
         **program_facts(bundle.processor),
         "seconds_per_frame": 1 / model.shape.frame_rate,
@@ -187,12 +188,7 @@ def write_graphs(bundle: Bundle, folder: Path) -> None:
         "token_rate": bundle.processor.token_rate,
         "unspaced": UNSPACED.pattern,
         "timed": "inside" in outputs.get("aligner", ()),
-        "cache": {
-            "layers": len(example["past"]) // 2,
-            "heads": example["past"][0].shape[1],
-            "width": example["past"][0].shape[3],
-            "value_width": example["past"][1].shape[3],
-        },
+        "cache": {"layers": len(example["past"]) // 2, "heads": key[1], "width": key[3], "value_width": value[3]},
         "past": {
             f"past.{i // 2}.{('key', 'value')[i % 2]}": [p.shape[1], p.shape[3]] for i, p in enumerate(example["past"])
         },
@@ -201,12 +197,8 @@ def write_graphs(bundle: Bundle, folder: Path) -> None:
     }
     if model.aligner is not None:
         aligner = model.aligner
-        facts["aligner"] = {
-            "kind": aligner.kind,
-            "stride": aligner.stride,
-            "seconds_per_point": aligner.step,
-            "calibration": aligner.calibration.tolist(),
-        }
+        facts["aligner"] = {"kind": aligner.kind, "stride": aligner.stride, "seconds_per_point": aligner.step}
+        facts["aligner"]["calibration"] = aligner.calibration.tolist()
     write_facts(folder, "speech_llm", graphs, facts)
 
 
@@ -271,20 +263,9 @@ def _graphs(model: SpeechLLMModel, example: dict[str, Any]) -> Iterator[tuple[st
         yield "ctc", CTCGraph(model), *pick(frames=(1,)), ["ctc"]
     layers = range(len(example["past"]) // 2)
     present = [f"present.{i}.{part}" for i in layers for part in ("key", "value")]
-    yield (
-        "llm",
-        LLMGraph(model),
-        *pick(
-            input_ids=(0, 1),
-            audio=(0,),
-            audio_index=(0,),
-            attention_mask=(0, 1),
-            position_ids=(0, 1),
-            rows=(0,),
-            past=[(0, 2)] * len(present),
-        ),
-        ["logits", "states", "embeds", *present],
-    )
+    row, rows, past = (0,), (0, 1), [(0, 2)] * len(present)
+    tokens = {"input_ids": rows, "audio": row, "audio_index": row, "attention_mask": rows, "position_ids": rows}
+    yield "llm", LLMGraph(model), *pick(**tokens, rows=row, past=past), ["logits", "states", "embeds", *present]
     if model.aligner is not None:
         yield (
             "aligner",

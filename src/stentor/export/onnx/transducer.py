@@ -46,21 +46,14 @@ from stentor.models.transducer.modeling import EncoderTransducer, TransducerMode
 TOKENS = "tokens.txt"
 WORD = "\u2581"
 """Written in lists of tokens for a space."""
-FILES = {
-    "encoder": "encoder-model.onnx",
-    "encoder_chunk": "encoder_chunk.onnx",
-    "decoder": "decoder.onnx",
-    "joint": "joint.onnx",
-    "onnx_asr": "decoder_joint-model.onnx",
-}
 PARTS = {
-    "encoder": "audio encoder",
-    "encoder_chunk": "audio encoder of a stream",
-    "decoder": "predictor",
-    "joint": "joint network",
-    "onnx_asr": "predictor and joint network",
+    "encoder": ("encoder-model.onnx", "audio encoder"),
+    "encoder_chunk": ("encoder_chunk.onnx", "audio encoder of a stream"),
+    "decoder": ("decoder.onnx", "predictor"),
+    "joint": ("joint.onnx", "joint network"),
+    "onnx_asr": ("decoder_joint-model.onnx", "predictor and joint network"),
 }
-"""Nouns for messages."""
+"""Files of the graphs, and nouns for messages."""
 USAGE = """\
 Models that were trained for streaming have `stream.py` as well.
 
@@ -123,18 +116,18 @@ def write_graphs(bundle: Bundle, folder: Path) -> bool:
     graphs: dict[str, dict[str, Any]] = {"features": write_frontend(processor, folder)}
 
     def write(name: str, graph: nn.Module, inputs: dict[str, Any], axes: dict[str, Any], outputs: list[str]) -> None:
-        file = folder / FILES[name]
+        file, part = PARTS[name]
         flat = [f"state_{i}" for i in range(len(inputs.get("state", ())))]
         names = [*(n for n in inputs if n != "state"), *flat]
-        trace(graph, inputs, axes, outputs, file, PARTS[name], names)
+        trace(graph, inputs, axes, outputs, folder / file, part, names)
         if name != "onnx_asr":
-            graphs[name] = {"file": file.name, "outputs": outputs}
+            graphs[name] = {"file": file, "outputs": outputs}
 
     encoder = EncoderGraph(model, reads_onnx_asr(bundle))
     inputs = encoder_inputs(processor)
-    write(
-        "encoder", encoder, inputs, dict.fromkeys(inputs, (0,)) | {"audio_signal": free_axes(processor)}, encoder.names
-    )
+    shape = processor.shape  # windows of 30 s have no free length
+    signal = (0,) if shape.window is not None else (0, 1 if shape.kind == "wave" else 2)
+    write("encoder", encoder, inputs, dict.fromkeys(inputs, (0,)) | {"audio_signal": signal}, encoder.names)
     states = [torch.randn(len(s), 2, s.shape[2]) for s in first_states(model)]
     token, following = torch.tensor([[1], [2]]), [f"next_state_{i}" for i in range(len(states))]
     axes = {"tokens": (0,), "state": [(1,)] * len(states)}
@@ -186,12 +179,6 @@ def encoder_inputs(processor: Any) -> dict[str, Tensor]:
     batch = processor.collate([Example(str(n), noise[:n]) for n in (21_000, 17_000)], labels=False).inputs
     names = {"features": "audio_signal", "lengths": "length"}
     return {names.get(name, name): tensor for name, tensor in batch.items()}
-
-
-def free_axes(processor: Any) -> tuple[int, ...]:
-    """Free axes of an encoder's input: the batch and, but for windows of 30 s, the time."""
-    shape = processor.shape
-    return (0,) if shape.window is not None else (0, 1 if shape.kind == "wave" else 2)
 
 
 def chunk_encoder(bundle: Bundle) -> ChunkEncoder:

@@ -71,12 +71,8 @@ class DecoderGraph(nn.Module):
 
     def __init__(self, codec: Any, pretrained: Any):
         super().__init__()
-        self.model, self.hop, self.mean, self.std = (
-            codec.model,
-            codec.hop,
-            pretrained.latent_mean,
-            pretrained.latent_std,
-        )
+        self.model, self.hop = codec.model, codec.hop
+        self.mean, self.std = pretrained.latent_mean, pretrained.latent_std
 
     def forward(self, latent: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         whole = torch.cat([past, latent], 1)

@@ -37,16 +37,12 @@ EXPORTERS: dict[tuple[str, str], str] = {
     ("sherpa", "transformer.diarize"): "stentor.export.sherpa.diarize:DiarizerSherpa",
     ("ctranslate2", "seq2seq"): "stentor.export.ctranslate2:WhisperCTranslate2",
     ("onnx", "seq2seq"): "stentor.export.onnx.seq2seq:Seq2SeqOnnx",
+    ("sherpa", "audio_llm"): "stentor.export.sherpa.qwen3_asr:Qwen3ASRSherpa",
     ("sherpa", "seq2seq"): "stentor.export.sherpa.seq2seq:Seq2SeqSherpa",
     ("ctranslate2", "ctc"): "stentor.export.ctranslate2_ctc:Wav2Vec2CTranslate2",
-    ("gguf", "ctc"): "stentor.export.gguf.exporter:CrispASRExporter",
-    ("gguf", "transducer"): "stentor.export.gguf.exporter:CrispASRExporter",
-    ("gguf", "audio_llm"): "stentor.export.gguf.exporter:CrispASRExporter",
+    **{("gguf", f): "stentor.export.gguf.exporter:CrispASRExporter" for f in ("ctc", "transducer", "audio_llm")},
     ("ggml", "seq2seq"): "stentor.export.ggml:WhisperGgml",
-    ("web", "ctc"): "stentor.export.web.page:WebPage",
-    ("web", "seq2seq"): "stentor.export.web.page:WebPage",
-    ("web", "transducer"): "stentor.export.web.page:WebPage",
-    ("web", "transformer"): "stentor.export.web.page:WebPage",
+    **{("web", f): "stentor.export.web.page:WebPage" for f in ("ctc", "seq2seq", "transducer", "transformer")},
 }
 """Class of the exporter by format and family; `transformer.diarize` are those of the family transformer that label
 frames. A plug-in may add rows."""

@@ -1,11 +1,9 @@
 """Quantisation of ONNX graphs: weights in 8 or 4 bits, or stored in float16."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from stentor.export.onnx.trace import without_remarks
 from stentor.models.base import ONNX_INLINE
 
 KINDS = {"int8": 1.0, "float16": 0.2, "int4": 2.0}
@@ -38,16 +36,16 @@ def _to_int8(model: Any, path: Path) -> None:
             copy.CopyFrom(weights[node.input[1]])
             copy.name = node.input[1] = f"{node.name}.weight"
     del model.graph.value_info[:]  # shapes that the quantizer infers again
-    external = _size(model) > 4 * ONNX_INLINE
+    external = sum(len(tensor.raw_data) for tensor in model.graph.initializer) > 4 * ONNX_INLINE
     options = {"per_channel": True, "weight_type": QuantType.QInt8, "nodes_to_exclude": _features(model)}
-    with _without_remarks():
+    with without_remarks("root"):
         quantize_dynamic(model, path, **options, use_external_data_format=external)
 
 
 def _to_int4(model: Any, path: Path) -> None:
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-    with _without_remarks():
+    with without_remarks("root"):
         quantizer = MatMulNBitsQuantizer(model, block_size=32, is_symmetric=True, nodes_to_exclude=_features(model))
         quantizer.process()
     _to_float16(quantizer.model.model, path)
@@ -56,23 +54,6 @@ def _to_int4(model: Any, path: Path) -> None:
 def _features(model: Any) -> list[str]:
     """Nodes that compute features, which would not be those of training."""
     return [n.name for n in model.graph.node if any(i.startswith("features.") for i in n.input)]
-
-
-def _size(model: Any) -> int:
-    """Bytes of the weights."""
-    return sum(len(tensor.raw_data) for tensor in model.graph.initializer)
-
-
-@contextmanager
-def _without_remarks() -> Iterator[None]:
-    """Without remarks of the quantizers, which ask for another program to be run before."""
-    logger = logging.getLogger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _to_float16(model: Any, path: Path) -> None:

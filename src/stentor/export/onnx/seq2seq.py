@@ -26,7 +26,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 from stentor.data.batch import Example
 from stentor.export.onnx.exporter import GraphExporter, run_program, usage_of, write_facts
 from stentor.export.onnx.frontend import write_frontend
-from stentor.export.onnx.trace import trace
+from stentor.export.onnx.trace import bias, trace
 from stentor.export.program import program_facts, write_program
 from stentor.export.whisper import attention_weights, with_times
 from stentor.inference.align.whisper import alignment_heads
@@ -131,11 +131,6 @@ class DecoderGraph(nn.Module):
         first = torch.where(places[0] == 0, self.never_first, 0.0)
         last = logits[:, -1:] + torch.where(places[-1] >= self.text_from, self.never + first, 0.0)
         return torch.cat([logits[:, :-1], last], 1)
-
-
-def bias(seen: Tensor) -> Tensor:
-    """Bias of scores of attention: 0 where a key is `seen`, else the lowest number."""
-    return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
 
 
 def trace_decoder(model: Seq2SeqModel, states: Tensor, path: Path, padded: bool = True) -> tuple[list[str], list[int]]:

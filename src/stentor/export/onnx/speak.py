@@ -22,7 +22,7 @@ from stentor.data.speaking_rate import weight
 from stentor.errors import ConfigError
 from stentor.export.onnx.codec import write_codec
 from stentor.export.onnx.exporter import GraphExporter, usage_of, write_facts
-from stentor.export.onnx.trace import trace
+from stentor.export.onnx.trace import cached_states, trace
 from stentor.export.program import load_program, write_program
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
@@ -70,17 +70,6 @@ class FlowGraph(nn.Module):
         return self.head(x, c, times=[s, t])
 
 
-class TextGraph(nn.Module):
-    """Embeddings [1, L, width] of tokens [1, L]."""
-
-    def __init__(self, pretrained: Any):
-        super().__init__()
-        self.table = pretrained.get_input_embeddings()
-
-    def forward(self, token_ids: Tensor) -> Tensor:
-        return self.table(token_ids)
-
-
 class VoiceGraph(nn.Module):
     """Embeddings [1, T or T + 1, width] of a voice's latents [1, T, dimensions], behind what begins a voice."""
 
@@ -109,15 +98,8 @@ class MainGraph(nn.Module):
         cache: Any = DynamicCache(list(zip(state[::2], state[1::2])))
         before, size = state[0].shape[2], state[0].shape[2] + embeds.shape[1]
         place = torch.arange(size)
-        seen = (place[None] <= place[before:, None]) & (place[None] > 0)
-        bias = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)[None, None]
-        states = model(
-            inputs_embeds=embeds,
-            attention_mask=bias,
-            position_ids=place[None, before:] - 1,
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state[:, -1]
+        seen = ((place[None] <= place[before:, None]) & (place[None] > 0))[None, None]
+        states = cached_states(model, embeds, seen, place[None, before:] - 1, cache)[:, -1]
         # sherpa-onnx ends where this is above -4, whatever the model's threshold.
         return states, self.end(states) + self.shift, *[t for layer in cache.layers for t in (layer.keys, layer.values)]
 
@@ -243,8 +225,8 @@ def write_flow(bundle: Bundle, folder: Path) -> None:
     point = {"c": torch.randn(1, width), "s": torch.zeros(1, 1), "t": torch.ones(1, 1), "x": torch.randn(1, latents)}
     trace(FlowGraph(pretrained), point, dict.fromkeys(point, ()), ["flow_dir"], folder / "lm_flow.onnx", "flow head")
     ids, part = torch.zeros(1, 5, dtype=torch.long), "text embedding"
-    path, axes = folder / "text_conditioner.onnx", {"token_ids": (1,)}
-    trace(TextGraph(pretrained), {"token_ids": ids}, axes, ["embeddings"], path, part)
+    path, table = folder / "text_conditioner.onnx", pretrained.get_input_embeddings()
+    trace(table, {"input": ids}, {"input": (1,)}, ["embeddings"], path, part, ["token_ids"])
     if processor.clones:
         graph, voice = VoiceGraph(pretrained, prompt_parts(processor)), {"latents": torch.randn(1, 5, latents)}
         trace(graph, voice, {"latents": (1,)}, ["embeddings"], folder / "voice.onnx", "projection of voices")

@@ -28,7 +28,7 @@ from stentor.data.batch import Example
 from stentor.errors import ConfigError
 from stentor.export.onnx.exporter import GraphExporter, run_program, usage_of, write_facts
 from stentor.export.onnx.frontend import write_frontend
-from stentor.export.onnx.trace import trace
+from stentor.export.onnx.trace import cached_states, trace
 from stentor.export.program import program_facts, write_program
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
@@ -93,14 +93,10 @@ class LLMGraph(nn.Module):
         cache: Any = DynamicCache(list(zip(past[::2], past[1::2])))
         embeds = self.llm.get_input_embeddings()(input_ids)
         embeds = embeds.flatten(0, 1).index_copy(0, audio_index, audio).view_as(embeds)
-        # Spelled out, because the masks that transformers builds depend on lengths in ways that cannot be traced.
         before, size = past[0].shape[2], past[0].shape[2] + input_ids.shape[1]
         place = torch.arange(size, device=input_ids.device)
         seen = (place[None] <= place[before:, None])[None, None] & (attention_mask[:, None, None] > 0)
-        bias = torch.zeros(seen.shape, dtype=embeds.dtype).masked_fill(~seen, torch.finfo(embeds.dtype).min)
-        states = self.llm.base_model(
-            inputs_embeds=embeds, attention_mask=bias, position_ids=position_ids, past_key_values=cache, use_cache=True
-        ).last_hidden_state.flatten(0, 1)
+        states = cached_states(self.llm.base_model, embeds, seen, position_ids, cache).flatten(0, 1)
         head: Any = self.head(states[rows])
         logits = head["logits"] if "logits" in head else F.linear(head["hidden"], head["weight"], head["bias"])
         present = [t for layer in cache.layers for t in (layer.keys, layer.values)]
@@ -177,7 +173,6 @@ def write_graphs(bundle: Bundle, folder: Path) -> None:
     write_config(bundle, folder)
     graphs = {"features": write_frontend(bundle.processor, folder)}
     graphs |= {name: {"file": f"{name}.onnx", "outputs": names} for name, names in outputs.items()}
-    key, value = (past.shape for past in example["past"][:2])
     facts: dict[str, Any] = {
         **program_facts(bundle.processor),
         "seconds_per_frame": 1 / model.shape.frame_rate,
@@ -188,7 +183,6 @@ def write_graphs(bundle: Bundle, folder: Path) -> None:
         "token_rate": bundle.processor.token_rate,
         "unspaced": UNSPACED.pattern,
         "timed": "inside" in outputs.get("aligner", ()),
-        "cache": {"layers": len(example["past"]) // 2, "heads": key[1], "width": key[3], "value_width": value[3]},
         "past": {
             f"past.{i // 2}.{('key', 'value')[i % 2]}": [p.shape[1], p.shape[3]] for i, p in enumerate(example["past"])
         },

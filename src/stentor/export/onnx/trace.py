@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.export import Dim
 
 from stentor.errors import ConfigError
@@ -40,7 +40,7 @@ def trace(
     size = sum(p.numel() * 4 for p in graph.parameters())
     graph.eval()
     try:
-        with torch.no_grad(), _without_remarks():
+        with torch.no_grad(), without_remarks("torch.onnx", "torch.export", "onnxscript", "onnx_ir"):
             program: Any = torch.onnx.export(
                 graph,
                 kwargs=dict(inputs),
@@ -60,6 +60,18 @@ def trace(
         ) from error
 
 
+def bias(seen: Tensor) -> Tensor:
+    """Bias of scores of attention: 0 where a key is `seen`, else the lowest number."""
+    return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, torch.finfo(torch.float32).min)
+
+
+def cached_states(model: nn.Module, embeds: Tensor, seen: Tensor, places: Tensor, cache: Any) -> Tensor:
+    """Last states of a language model of transformers for embeddings [B, L, width] at `places` behind `cache`. What is
+    `seen` [B or 1, 1, L, keys] is spelled out, as the masks of transformers depend on lengths and cannot be traced."""
+    given = {"attention_mask": bias(seen), "position_ids": places, "past_key_values": cache, "use_cache": True}
+    return model(inputs_embeds=embeds, **given).last_hidden_state  # type: ignore[no-any-return]
+
+
 def add_metadata(path: Path, facts: Mapping[str, Any]) -> None:
     """Write facts into a graph, where runtimes such as sherpa-onnx read them."""
     import onnx
@@ -70,9 +82,9 @@ def add_metadata(path: Path, facts: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _without_remarks() -> Iterator[None]:
-    """Without the exporter's remarks on its own insides, which no user can act on."""
-    loggers = [logging.getLogger(n) for n in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+def without_remarks(*names: str) -> Iterator[None]:
+    """Without what these loggers remark on the insides of exporters and quantizers, which no user can act on."""
+    loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -177,8 +177,7 @@ class JointGraph(nn.Module):
         self.joint = model.joint
 
     def forward(self, encoder: Tensor, predictor: Tensor) -> Tensor:
-        logits: Tensor = self.joint(encoder, predictor)
-        return logits
+        return self.joint(encoder, predictor)
 
 
 def first_states(model: TransducerModel) -> list[Tensor]:

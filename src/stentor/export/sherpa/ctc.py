@@ -30,7 +30,7 @@ from stentor.data.batch import Example
 from stentor.export.onnx.ctc import CTCGraph, blank_of, classes_of, outputs_with_times, refusal, units, write_symbols
 from stentor.export.onnx.frontend import KaldiFrontend, ParakeetFrontend, WaveFrontend, frontend
 from stentor.export.onnx.trace import add_metadata, trace
-from stentor.export.sherpa.exporter import SherpaExporter, heard
+from stentor.export.sherpa.exporter import SherpaExporter, heard, usage_of
 from stentor.export.sherpa.features import BANDS, SherpaFeatures
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
@@ -38,21 +38,11 @@ from stentor.models.encoders.features import FixedWhisperMel
 
 LOUDNESS = 0.1
 """Root mean square of what sherpa-onnx has normalised, as speech usually is recorded."""
-USAGE = """\
-These are a graph and tokens for sherpa-onnx (2.0.1 or newer; phones, Raspberry Pi, servers, a dozen languages):
-
-```python
-import sherpa_onnx, soundfile
-recognizer = sherpa_onnx.OfflineRecognizer.{method}(model="{folder}/model.onnx", tokens="{folder}/tokens.txt"{options})
-audio, rate = soundfile.read("speech.wav", dtype="float32")  # mono
-stream = recognizer.create_stream()
-stream.accept_waveform(rate, audio)
-recognizer.decode_stream(stream)
-print(stream.result.text, stream.result.tokens, stream.result.timestamps)
-```
-
-Cut long recordings at pauses (sherpa-onnx has `VoiceActivityDetector`), and give it one stream at a time.
-"""
+USAGE = usage_of(
+    'files = {"model": "{folder}/model.onnx", "tokens": "{folder}/tokens.txt"}\n'
+    "recognizer = sherpa_onnx.OfflineRecognizer.{method}(**files{options})",
+    "Cut long recordings at pauses (sherpa-onnx has `VoiceActivityDetector`), and give it one stream at a time.",
+)
 
 
 @dataclass(frozen=True)
@@ -93,14 +83,10 @@ class AudioGraph(nn.Module):
         return self.ctc(*self.features(LOUDNESS * audio))[0]  # type: ignore[no-any-return]
 
 
-class FbankGraph(nn.Module):
+class FbankGraph(AudioGraph):
     """Kaldi's fbank [1, T, bins] and T to log-probabilities and frames."""
 
-    def __init__(self, bundle: Bundle, repeat: int):
-        super().__init__()
-        self.features, self.ctc = frontend(bundle.processor), CTCGraph(bundle, repeat)
-
-    def forward(self, x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         front: Any = self.features
         features, lengths = front.joined(x.transpose(1, 2))
         return self.ctc(features, torch.minimum(lengths, x_lens))  # type: ignore[no-any-return]
@@ -147,7 +133,7 @@ class CTCSherpa(SherpaExporter):
         bundle, path, way = model.bundle, folder / "model.onnx", route(model.bundle)
         repeat = round(bundle.processor.frame_seconds / way.step)
         graph, inputs, axes = _graph(bundle, way, repeat)
-        outputs = ["logprobs", "lengths"][: 1 if isinstance(graph, AudioGraph) else 2]
+        outputs = ["logprobs", "lengths"][: 1 if type(graph) is AudioGraph else 2]
         trace(graph, inputs, axes, outputs, path, "encoder with its CTC head")
         facts = {"vocab_size": classes_of(bundle), "normalize_type": "", "subsampling_factor": 1}
         add_metadata(path, {"model_type": "EncDecCTCModel", **facts} if isinstance(graph, NemoGraph) else {})

@@ -28,10 +28,11 @@ from transformers.cache_utils import DynamicLayer
 
 from stentor.audio.features import HOP, WINDOW
 from stentor.data.batch import Example
+from stentor.export.gguf.kind import read
 from stentor.export.onnx.frontend import frontend
 from stentor.export.onnx.seq2seq import DecoderGraph, EncoderGraph, example_inputs, trace_decoder
 from stentor.export.onnx.trace import add_metadata, trace
-from stentor.export.sherpa.exporter import SherpaExporter, heard
+from stentor.export.sherpa.exporter import SherpaExporter, heard, usage_of
 from stentor.export.whisper import attention_weights, token_bytes, with_times, words_of
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
@@ -39,24 +40,15 @@ from stentor.models.seq2seq import whisper
 from stentor.models.seq2seq.modeling import Seq2SeqModel
 
 ENCODER, DECODER, TOKENS = "encoder.onnx", "decoder.onnx", "tokens.txt"
-USAGE = """\
-sherpa-onnx 2.0.1 and newer runs these graphs, on phones, Raspberry Pi and servers and in a dozen languages:
-
-```python
-import numpy, sherpa_onnx, soundfile  # pip install numpy sherpa-onnx soundfile
-
+MAKE = """\
 files = {n: f"{folder}/{n}.onnx" for n in ("encoder", "decoder")}
 recognizer = sherpa_onnx.OfflineRecognizer.from_whisper(
-    **files, tokens="{folder}/tokens.txt", language="", enable_token_timestamps=True)
-audio, rate = soundfile.read("speech.wav", dtype="float32")
+    **files, tokens="{folder}/tokens.txt", language="", enable_token_timestamps=True)"""
+FILL = """\
 filler = numpy.zeros(max(0, int(29.4 * rate) - len(audio)), "float32")
 audio = numpy.concatenate([audio[rate // 200 : 0 : -1], audio, filler])
-stream = recognizer.create_stream()
-stream.accept_waveform(rate, audio)
-recognizer.decode_stream(stream)
-print(stream.result.text, stream.result.tokens, stream.result.timestamps)
-```
-
+"""
+REMARKS = """\
 With an empty `language` it is detected. sherpa-onnx reads at most 29.5 s with Whisper. Its frames begin 5 ms later than
 those of training, and it writes at most 6 tokens for each second that it is given. The lines on `filler` correct both;
 without them words change or are missing. Moonshine: `OfflineRecognizer.from_moonshine_v2` with the same three files and
@@ -137,7 +129,7 @@ class AudioEncoder(nn.Module):
 class Seq2SeqSherpa(SherpaExporter):
     """encoder.onnx, decoder.onnx and tokens.txt."""
 
-    usage = USAGE
+    usage = usage_of(MAKE, REMARKS, FILL)
 
     def refusal(self, bundle: Bundle) -> str | None:
         title = bundle.family.facts().title  # type: ignore[attr-defined]
@@ -235,11 +227,8 @@ def whisper_metadata(network: Any, processor: Any) -> dict[str, Any]:
     blank = processor.tokenizer.encode(" ", add_special_tokens=False)
     return {
         "model_type": "whisper",
-        "n_mels": config.num_mel_bins,
-        "n_text_layer": config.decoder_layers,
         "n_text_ctx": processor.most,
-        "n_text_state": config.d_model,
-        "n_vocab": config.vocab_size,
+        **read(config, "n_mels=num_mel_bins n_text_layer=decoder_layers n_text_state=d_model n_vocab=vocab_size"),
         "sot": processor.start_id,
         "eot": processor.eos_id,
         "blank_id": blank[0],

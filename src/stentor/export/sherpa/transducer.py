@@ -37,7 +37,7 @@ from stentor.export.onnx.transducer import (
 )
 from stentor.export.onnx.transducer_graphs import ChunkGraph, EncoderGraph, JointGraph, LSTMGraph, first_states
 from stentor.export.program import write_program
-from stentor.export.sherpa.exporter import SherpaExporter
+from stentor.export.sherpa.exporter import SherpaExporter, heard, usage_of
 from stentor.export.sherpa.features import BANDS, SherpaFeatures
 from stentor.inference.model import Model
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
@@ -50,21 +50,11 @@ from stentor.text.written_words import joined
 ENCODER, STREAM, TYPE = "encoder.onnx", "encoder-stream.onnx", "nemo_transducer"
 TAIL = 0.5
 """Seconds of silence that a stream has behind it, besides a chunk: only full chunks are read."""
-USAGE = """\
-These are graphs for sherpa-onnx (`pip install sherpa-onnx`, 2.0.1 or newer; phones, Raspberry Pi, servers):
-
-```python
-import sherpa_onnx, soundfile
+MAKE = """\
 files = {n: f"{folder}/{n}.onnx" for n in ("encoder", "decoder", "joiner")}
 recognizer = sherpa_onnx.OfflineRecognizer.from_transducer(
-    **files, tokens="{folder}/tokens.txt", model_type="nemo_transducer")
-audio, rate = soundfile.read("speech.wav", dtype="float32")
-stream = recognizer.create_stream()
-stream.accept_waveform(rate, audio)
-recognizer.decode_stream(stream)
-print(stream.result.text, stream.result.tokens, stream.result.timestamps)
-```
-
+    **files, tokens="{folder}/tokens.txt", model_type="nemo_transducer")"""
+REMARKS = """\
 `python stream.py speech.wav` prints words as they become final, and `python stream.py -` does so for the samples of a
 microphone (16 kHz, 16 bits, one channel) on standard input: the last seconds are read again each second.
 
@@ -127,12 +117,10 @@ class StreamEncoder(nn.Module):
 class Decoder(nn.Module):
     """The predictor with tokens in `order`."""
 
-    order: Tensor
-
     def __init__(self, model: TransducerModel, order: Sequence[int]):
         super().__init__()
         self.predictor = LSTMGraph(model)
-        self.register_buffer("order", torch.tensor(order))
+        self.order = torch.tensor(order)
 
     def forward(self, targets: Tensor, target_length: Tensor, states_1: Tensor, states_2: Tensor) -> tuple[Tensor, ...]:
         output, *after = self.predictor(self.order[targets.long()], target_length, states_1, states_2)
@@ -142,13 +130,11 @@ class Decoder(nn.Module):
 class Joiner(nn.Module):
     """The joint with tokens in `order`."""
 
-    order: Tensor
-
     def __init__(self, model: TransducerModel, order: Sequence[int]):
         super().__init__()
         self.joint = JointGraph(model)
         durations = range(len(order), len(order) + len(model.durations or ()))
-        self.register_buffer("order", torch.tensor([*order, *durations]))
+        self.order = torch.tensor([*order, *durations])
 
     def forward(self, encoder_outputs: Tensor, decoder_outputs: Tensor) -> Tensor:
         logits = self.joint(encoder_outputs[:, :, 0], decoder_outputs[:, :, 0])
@@ -158,7 +144,7 @@ class Joiner(nn.Module):
 class TransducerSherpa(SherpaExporter):
     """Graphs of a transducer with the metadata that sherpa-onnx reads."""
 
-    usage = USAGE
+    usage = usage_of(MAKE, REMARKS)
 
     def refusal(self, bundle: Bundle) -> str | None:
         if not durations_are_counts(bundle.model):
@@ -194,13 +180,13 @@ class TransducerSherpa(SherpaExporter):
         ids = dict(zip((line.split(" ")[0].replace(WORD, " ") for line in lines), tokens_in_order(model.bundle.model)))
         clips: list[Any] = [example.audio for example in examples]
         if model.bundle.processor.streaming is None:
-            heard = recognize(folder, clips)
+            results = recognize(folder, clips)
         else:
-            heard = clips
-            heard[1::2] = recognize(folder, clips[1::2])
-            heard[::2] = recognize(folder, [with_tail(clip, model.bundle) for clip in clips[::2]], True)
+            results = clips
+            results[1::2] = recognize(folder, clips[1::2])
+            results[::2] = recognize(folder, [with_tail(clip, model.bundle) for clip in clips[::2]], True)
         outputs = []
-        for result in heard:
+        for result in results:
             pairs = [(ids[token], start) for token, start in zip(result.tokens, result.timestamps) if token in ids]
             known, spans = [token for token, _ in pairs], [(start, start) for _, start in pairs]
             words = word_confidences(known, [0.0] * len(known), model.bundle.processor.decode, spans)
@@ -253,16 +239,14 @@ def recognize(folder: Path, clips: Sequence[Any], stream: bool = False) -> list[
     files |= {"encoder": str(folder / STREAM)} if stream else {"encoder": str(folder / ENCODER), "model_type": TYPE}
     recognizers = sherpa_onnx.OnlineRecognizer if stream else sherpa_onnx.OfflineRecognizer
     recognizer, results = recognizers.from_transducer(**files), []
-    for clip in clips:
-        heard, step = recognizer.create_stream(), 1600 if stream else max(1, len(clip))
-        for start in range(0, len(clip), step):
-            heard.accept_waveform(16000, np.asarray(clip[start : start + step], np.float32))
-            while stream and recognizer.is_ready(heard):
-                recognizer.decode_stream(heard)
-        if not stream:
-            recognizer.decode_stream(heard)
-        results.append(recognizer.get_result_all(heard) if stream else heard.result)
-    return results
+    for clip in clips if stream else ():
+        live = recognizer.create_stream()
+        for start in range(0, len(clip), 1600):
+            live.accept_waveform(16000, np.asarray(clip[start : start + 1600], np.float32))
+            while recognizer.is_ready(live):
+                recognizer.decode_stream(live)
+        results.append(recognizer.get_result_all(live))
+    return results if stream else [heard(recognizer, clip) for clip in clips]
 
 
 def _write_encoder(bundle: Bundle, folder: Path) -> dict[str, int]:

@@ -36,7 +36,7 @@ class OnnxModel(OnCPU, EncoderCache):
         self.encoder, self.llm = graphs["encoder"], graphs["llm"]
         self.ctc_head: Any = graphs.get("ctc")
         self.aligner: Any = OnnxAligner(graphs["aligner"], facts["aligner"], shape) if facts["aligner"] else None
-        self.cache, self.text_width = facts["cache"], facts["text_width"]
+        self.past, self.text_width = facts["past"].values(), facts["text_width"]
 
     capabilities: Any = SpeechLLMModel.capabilities
 
@@ -92,8 +92,7 @@ class OnnxModel(OnCPU, EncoderCache):
 
     def empty_cache(self, rows: int) -> list[Tensor]:
         """A cache without any position."""
-        keys, values = ((rows, self.cache["heads"], 0, self.cache[w]) for w in ("width", "value_width"))
-        return [torch.empty(keys), torch.empty(values)] * self.cache["layers"]
+        return [torch.empty(rows, heads, 0, width) for heads, width in self.past]
 
     def generate(
         self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any

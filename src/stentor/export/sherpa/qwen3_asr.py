@@ -2,7 +2,7 @@
 
 conv_frontend.onnx   features [1, T, 128], log-mel as in training -> positions [1, P, width], 13 for each second
 encoder.onnx         positions, mask [1, P], true where there is audio -> audio [1, P, text width]
-decoder.onnx         ids [1, L], audio, ones [1, L] (unused), places [L], past_key_i, past_value_i [1, all, heads, width]
+decoder.onnx         ids [1, L], audio, ones [1, L] unused, places [L], past_key_i, past_value_i [1, all, heads, width]
                      -> logits [1, L, V], the last token's for each, key_i, value_i [1, L, heads, width] for the cache
 tokenizer            vocab.json, merges.txt, and tokenizer_config.json with the special tokens
 """

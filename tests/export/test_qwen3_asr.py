@@ -33,7 +33,8 @@ def test_texts_are_those_of_the_model(tmp_path):
     assert export("qwen3_asr", tmp_path, to, "--quantization", "float32,float16") == 0
     _, exact, half = recognisers.rows(to)
     assert exact["differ"] <= 1 and half["megabytes"] < exact["megabytes"]
-    program = recognisers.snippet(to / "float16")
+    program = recognisers.snippet(to)
+    (to / "speech.wav").rename(to / "float16" / "speech.wav")
     done = subprocess.run([sys.executable, "-c", program], cwd=to / "float16", capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 

@@ -55,9 +55,9 @@ class AudioTower(nn.Module):
             return (hidden + tower.positional_embedding.positional_embedding[: hidden.shape[1]]).flatten(0, 1)[None]
         unseen = bias((window[:, None] == window) & mask)
         for layer in tower.layers:
-            own, normal = layer.self_attn, layer.self_attn_layer_norm(hidden)
-            projected = [p(normal).unflatten(1, (own.num_heads, -1)) for p in (own.q_proj, own.k_proj, own.v_proj)]
-            heads = F.scaled_dot_product_attention(*(p.transpose(0, 1)[None] for p in projected), attn_mask=unseen)
+            own, normal, size = layer.self_attn, layer.self_attn_layer_norm(hidden), (layer.self_attn.num_heads, -1)
+            q, k, v = (p(normal).unflatten(1, size).transpose(0, 1)[None] for p in (own.q_proj, own.k_proj, own.v_proj))
+            heads = F.scaled_dot_product_attention(q, k, v, attn_mask=unseen)
             hidden = hidden + own.out_proj(heads[0].transpose(0, 1).flatten(1))
             hidden = hidden + layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(hidden))))
         return self.projector(tower.ln_post(hidden))[None]

@@ -36,7 +36,7 @@ class OnnxModel(OnCPU, EncoderCache):
         self.encoder, self.llm = graphs["encoder"], graphs["llm"]
         self.ctc_head: Any = graphs.get("ctc")
         self.aligner: Any = OnnxAligner(graphs["aligner"], facts["aligner"], shape) if facts["aligner"] else None
-        self.past, self.text_width = facts["past"].values(), facts["text_width"]
+        self.past, self.text_width = facts["past"], facts["text_width"]
 
     capabilities: Any = SpeechLLMModel.capabilities
 
@@ -79,7 +79,6 @@ class OnnxModel(OnCPU, EncoderCache):
         then keys and values."""
         if audio is None or audio_index is None:
             audio, audio_index = torch.empty(0, self.text_width), torch.empty(0, dtype=torch.long)
-        names = [f"past.{i}.{part}" for i in range(self.cache["layers"]) for part in ("key", "value")]
         return self.llm(
             input_ids=input_ids,
             audio=audio,
@@ -87,12 +86,12 @@ class OnnxModel(OnCPU, EncoderCache):
             attention_mask=attention_mask,
             position_ids=position_ids,
             rows=rows,
-            **dict(zip(names, past)),
+            **dict(zip(self.past, past)),
         )
 
     def empty_cache(self, rows: int) -> list[Tensor]:
         """A cache without any position."""
-        return [torch.empty(rows, heads, 0, width) for heads, width in self.past]
+        return [torch.empty(rows, heads, 0, width) for heads, width in self.past.values()]
 
     def generate(
         self, inputs: dict[str, Tensor], max_new_tokens: int | list[int], eos_ids: set[int], **options: Any

@@ -198,8 +198,8 @@ LIMITS: dict[str, tuple[Callable[[], Sized], int, int]] = {
     "private names of other packages": (private_names, 2, 0),
     "modules of benchmarks": (lambda: list((ROOT / "benchmarks").glob("[!_]*.py")), 12, 12),
     "lines of benchmarks": (lambda: lines_in("benchmarks"), 5600, 3000),
-    "lines of src": (lambda: lines_in("src"), 106600, 86000),
-    "lines of tests": (lambda: lines_in("tests"), 77600, 65500),
+    "lines of src": (lambda: lines_in("src"), 106650, 86000),
+    "lines of tests": (lambda: lines_in("tests"), 77650, 65500),
 }
 """What is counted, the number that it may not exceed, and the one that it is to come down to."""
 

@@ -1,9 +1,10 @@
 """The program beside the graphs of a speech LLM: without Stentor and torch, its text, word times and windows."""
 
+import json
 import os
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from stentor.audio.activity import EnergyDetector, speech_with_room
 from stentor.audio.io import write
 from stentor.audio.synth import say
 from stentor.data.batch import Example
+from stentor.data.trained_speech import TrainedSpeech
 from stentor.inference.vad import cut
 
 pytestmark = pytest.mark.long
@@ -28,7 +30,7 @@ for package in ("onnx", "onnxscript", "onnxruntime"):
 from stentor.export.onnx.speech_llm import write_graphs  # noqa: E402
 from stentor.export.program import load_program, program, write_program  # noqa: E402
 from stentor.export.templates import audio as audio_part  # noqa: E402
-from stentor.export.templates import recordings, speech_llm  # noqa: E402
+from stentor.export.templates import recordings, speech_llm, transcribing  # noqa: E402
 from stentor.models.speech_llm.boundaries import Scores  # noqa: E402
 
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
@@ -125,6 +127,15 @@ def test_windows_are_those_of_stentor(longest, noise):
     )
     spans = recordings.windows(audio, longest, None, None)
     assert all(a <= b for (_, a), (b, _) in pairwise(spans))
+
+
+def test_windows_know_the_training_clips_as_stentor_does(tmp_path):
+    """Also clips without any pause, whose longest is 0."""
+    for room, longest, pause in product((None, 0.2), (None, 3.0), (None, 0.0, 0.1, 2.5)):
+        speech = {"room": room, "longest": longest, "pause": pause}
+        (tmp_path / "onnx_config.json").write_text(json.dumps({"max_seconds": 200.0, "speech": speech}))
+        mine, theirs = transcribing.Transcriber(tmp_path), TrainedSpeech(**speech)
+        assert (mine.longest, mine.silence) == (theirs.window_seconds(recordings.LONGEST), theirs.pause_limit)
 
 
 def test_other_rates_are_resampled(tmp_path):

@@ -25,7 +25,7 @@ class Transcriber:
         self.limit, self.room, pause = self.facts["max_seconds"], trained.get("room"), trained.get("pause")
         room, longest = self.room or 0.0, min(LONGEST, self.limit or LONGEST, trained.get("longest") or LONGEST)
         self.longest = longest - 2 * room if longest > 4 * room else longest
-        self.silence = max(room, pause) if pause and (self.room is not None or pause > SILENCE) else None
+        self.silence = max(room, pause) if pause is not None and (self.room is not None or pause > SILENCE) else None
 
     def run(self, graph, **inputs):
         """Outputs of a graph by name; of the inputs those that it has are given."""

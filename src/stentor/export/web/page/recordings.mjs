@@ -14,7 +14,7 @@ export function windowSettings(speech, limit) {
   const {room = null, longest: trained = null, pause = null} = speech ?? {};
   let longest = Math.min(LONGEST, limit ?? LONGEST, trained ?? LONGEST);
   if (longest > 4 * (room ?? 0)) longest -= 2 * (room ?? 0);
-  const silence = pause && (room !== null || pause > SILENCE) ? Math.max(room ?? 0, pause) : null;
+  const silence = pause !== null && (room !== null || pause > SILENCE) ? Math.max(room ?? 0, pause) : null;
   return {room, longest, silence, limit};
 }
 

@@ -100,17 +100,17 @@ def _written(reference: Reference | SpeechReference, source: Path, to: Path, set
     exporter = reference.exporter
     asked = [None if q == exporter.precision else q for q in settings.quantizations] or [None]
     with written(to) as folder:
-        whole = folder if asked == [None] else folder / exporter.precision
+        float_folder = folder if asked == [None] else folder / exporter.precision
         for quantization in dict.fromkeys((None, *asked)):
-            place = folder / quantization if quantization else whole
+            place = folder / quantization if quantization else float_folder
             place.mkdir(exist_ok=True)
             if quantization is None:
                 exporter.write(reference.model, place)
             else:
-                exporter.quantize(reference.model, whole, place, quantization)
+                exporter.quantize(reference.model, float_folder, place, quantization)
             reference.check(place, quantization, settings.allow_difference)
         if None not in asked:
-            shutil.rmtree(whole)
+            shutil.rmtree(float_folder)
         if len(asked) == 1 and asked[0] is not None:
             for file in (folder / asked[0]).iterdir():
                 file.rename(folder / file.name)

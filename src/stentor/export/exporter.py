@@ -55,8 +55,8 @@ class Exporter(ABC):
         `precision`. The model is on the CPU. Raises ConfigError naming the part that cannot be exported."""
 
     @abstractmethod
-    def quantize(self, model: Model, whole: Path, folder: Path, quantization: str) -> None:
-        """Write the same with weights in `quantization`, one of `quantizations`. `whole`: the folder of `write`."""
+    def quantize(self, model: Model, float_folder: Path, folder: Path, quantization: str) -> None:
+        """Write the same with weights in `quantization`, one of `quantizations`. `float_folder`: that of `write`."""
 
     @abstractmethod
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
@@ -80,5 +80,5 @@ class Converter(Exporter):
     def write(self, model: Model, folder: Path) -> None:
         self.convert(model, folder, None)
 
-    def quantize(self, model: Model, whole: Path, folder: Path, quantization: str) -> None:
+    def quantize(self, model: Model, float_folder: Path, folder: Path, quantization: str) -> None:
         self.convert(model, folder, quantization)

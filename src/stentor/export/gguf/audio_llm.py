@@ -27,8 +27,8 @@ def language_model_keys(text: Any) -> Keys:
     pairs = """n_layers=num_hidden_layers d_model=hidden_size n_heads=num_attention_heads n_kv_heads=num_key_value_heads
         ff_dim=intermediate_size rms_norm_eps=rms_norm_eps vocab_size=vocab_size max_pos=max_position_embeddings"""
     head = text.to_dict().get("head_dim") or text.hidden_size // text.num_attention_heads
-    own = {"head_dim": head, "rope_theta": float(text.rope_parameters["rope_theta"])}
-    return prefixed("llm", read(text, pairs) | own)
+    derived = {"head_dim": head, "rope_theta": float(text.rope_parameters["rope_theta"])}
+    return prefixed("llm", read(text, pairs) | derived)
 
 
 def byte_pair_keys(tokenizer: Any, size: int) -> Keys:

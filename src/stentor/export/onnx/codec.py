@@ -134,10 +134,10 @@ class LSTM(nn.Module):
     def __init__(self, lstm: nn.LSTM):
         super().__init__()
         self.layers = nn.ModuleList()
-        for ours in lstm.all_weights:
+        for weights in lstm.all_weights:
             # torch has the gates in the order i f g o, ONNX i o f g.
-            given, before, *biases = (w.detach().unflatten(0, (4, -1))[[0, 3, 1, 2]].flatten(0, 1)[None] for w in ours)
-            self.layers.append(nn.ParameterList([given, before, torch.cat(biases, 1)]))
+            ordered = [w.detach().unflatten(0, (4, -1))[[0, 3, 1, 2]].flatten(0, 1)[None] for w in weights]
+            self.layers.append(nn.ParameterList([*ordered[:2], torch.cat(ordered[2:], 1)]))
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         weights: Any

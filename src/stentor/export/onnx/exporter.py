@@ -56,13 +56,13 @@ class GraphExporter(Exporter):
     def write_graphs(self, model: Model, folder: Path) -> None:
         """Write the graphs and what belongs to them. The model is in float32 and does not train."""
 
-    def quantize(self, model: Model, whole: Path, folder: Path, quantization: str) -> None:
-        graphs = [path.relative_to(whole) for path in sorted(whole.rglob("*.onnx"))]
+    def quantize(self, model: Model, float_folder: Path, folder: Path, quantization: str) -> None:
+        graphs = [path.relative_to(float_folder) for path in sorted(float_folder.rglob("*.onnx"))]
         graphs = [path for path in graphs if not any(path.match(pattern) for pattern in self.exact)]
         rewritten = [f"{path.name}{end}" for path in graphs for end in ("", ".data")]
-        shutil.copytree(whole, folder, ignore=lambda _, names: set(rewritten) & set(names), dirs_exist_ok=True)
+        shutil.copytree(float_folder, folder, ignore=lambda _, names: set(rewritten) & set(names), dirs_exist_ok=True)
         for path in graphs:
-            quantize(whole / path, folder / path, quantization)
+            quantize(float_folder / path, folder / path, quantization)
 
 
 def write_facts(folder: Path, kind: str, graphs: Mapping[str, Any], facts: Mapping[str, Any]) -> None:

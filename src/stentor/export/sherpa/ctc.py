@@ -30,7 +30,7 @@ from stentor.data.batch import Example
 from stentor.export.onnx.ctc import CTCGraph, blank_of, classes_of, outputs_with_times, refusal, units, write_symbols
 from stentor.export.onnx.frontend import KaldiFrontend, ParakeetFrontend, WaveFrontend, frontend
 from stentor.export.onnx.trace import add_metadata, trace
-from stentor.export.sherpa.exporter import SherpaExporter, heard, usage_of
+from stentor.export.sherpa.exporter import SherpaExporter, result_of, usage_of
 from stentor.export.sherpa.features import BANDS, SherpaFeatures
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
@@ -152,7 +152,7 @@ class CTCSherpa(SherpaExporter):
         recognizer = make(sherpa_onnx.OfflineRecognizer, **files, **way.options)
         answers = []
         for example in examples:
-            result = heard(recognizer, example.audio)
+            result = result_of(recognizer, example.audio)
             times = zip(result.timestamps, [*result.timestamps[1:], len(example.audio) / 16000])  # type: ignore[arg-type]
             words = timed_words([token.replace("\u2581", " ") for token in result.tokens], times)
             answers.append({"text": result.text.strip(), "words": words})

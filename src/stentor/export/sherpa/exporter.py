@@ -33,7 +33,7 @@ class SherpaExporter(GraphExporter):
     extra = "sherpa"
 
 
-def heard(recognizer: Any, audio: Any, **options: str) -> Any:
+def result_of(recognizer: Any, audio: Any, **options: str) -> Any:
     """Result of an OfflineRecognizer for a clip, float32 [samples] at 16 kHz, with options of its stream."""
     stream = recognizer.create_stream()
     for name, value in options.items():

@@ -18,7 +18,7 @@ from transformers import DynamicCache
 
 from stentor.data.batch import Example
 from stentor.export.onnx.trace import bias, cached_states, trace
-from stentor.export.sherpa.exporter import SherpaExporter, heard, usage_of
+from stentor.export.sherpa.exporter import SherpaExporter, result_of, usage_of
 from stentor.export.sherpa.seq2seq import Placed
 from stentor.inference.model import Model
 from stentor.models.audio_llm.kinds.qwen3_asr import PIECE, Qwen3ASR
@@ -55,10 +55,11 @@ class AudioTower(nn.Module):
             return (hidden + tower.positional_embedding.positional_embedding[: hidden.shape[1]]).flatten(0, 1)[None]
         unseen = bias((window[:, None] == window) & mask)
         for layer in tower.layers:
-            own, normal, size = layer.self_attn, layer.self_attn_layer_norm(hidden), (layer.self_attn.num_heads, -1)
-            q, k, v = (p(normal).unflatten(1, size).transpose(0, 1)[None] for p in (own.q_proj, own.k_proj, own.v_proj))
+            attn, normal, size = layer.self_attn, layer.self_attn_layer_norm(hidden), (layer.self_attn.num_heads, -1)
+            projections = (attn.q_proj, attn.k_proj, attn.v_proj)
+            q, k, v = (project(normal).unflatten(1, size).transpose(0, 1)[None] for project in projections)
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=unseen)
-            hidden = hidden + own.out_proj(heads[0].transpose(0, 1).flatten(1))
+            hidden = hidden + attn.out_proj(heads[0].transpose(0, 1).flatten(1))
             hidden = hidden + layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(hidden))))
         return self.projector(tower.ln_post(hidden))[None]
 
@@ -96,19 +97,19 @@ class Qwen3ASRSherpa(SherpaExporter):
         text, width = bundle.model.config.text_config, bundle.model.config.audio_config.d_model
         new = [f"{kind}_{i}" for i in range(text.num_hidden_layers) for kind in ("key", "value")]
         ones, cache = torch.ones(1, 9, dtype=torch.long), (1, 40, text.num_key_value_heads, text.head_dim)
-        heard = {"features": torch.randn(1, 104, width), "mask": torch.ones(1, 104, dtype=torch.bool)}
-        asked: Any = {"ids": ones - 1, "audio": torch.randn(1, 6, text.hidden_size), "ones": ones}
-        asked |= {"places": torch.arange(9), "past": [torch.zeros(cache) for _ in new]}
-        axes = dict.fromkeys([*heard, *asked], (1,)) | {"places": (0,), "past": [(1,)] * len(new)}
+        tower_inputs = {"features": torch.randn(1, 104, width), "mask": torch.ones(1, 104, dtype=torch.bool)}
+        decoder_inputs: Any = {"ids": ones - 1, "audio": torch.randn(1, 6, text.hidden_size), "ones": ones}
+        decoder_inputs |= {"places": torch.arange(9), "past": [torch.zeros(cache) for _ in new]}
+        axes = dict.fromkeys([*tower_inputs, *decoder_inputs], (1,)) | {"places": (0,), "past": [(1,)] * len(new)}
         tower = AudioTower(bundle.model, bundle.processor.window)
         parts: list[tuple[nn.Module, dict[str, Any], list[str], str]] = [
             (tower, {"features": torch.randn(1, 730, MELS)}, ["positions"], "audio encoder"),
-            (tower, heard, ["audio"], "audio encoder"),
-            (TextDecoder(bundle.model), asked, ["logits", *new], "language model"),
+            (tower, tower_inputs, ["audio"], "audio encoder"),
+            (TextDecoder(bundle.model), decoder_inputs, ["logits", *new], "language model"),
         ]
-        for name, (graph, given, outputs, noun) in zip(PARTS, parts):
-            names = [*(n for n in given if n != "past"), *(f"past_{n}" for n in outputs[1:])]
-            trace(graph, given, {n: axes[n] for n in given}, outputs, folder / f"{name}.onnx", noun, names)
+        for name, (graph, inputs, outputs, noun) in zip(PARTS, parts):
+            names = [*(n for n in inputs if n != "past"), *(f"past_{n}" for n in outputs[1:])]
+            trace(graph, inputs, {n: axes[n] for n in inputs}, outputs, folder / f"{name}.onnx", noun, names)
         (tokens := folder / "tokenizer").mkdir()
         bundle.processor.tokenizer.backend_tokenizer.model.save(str(tokens))
         added = {str(i): {"content": token} for token, i in bundle.processor.tokenizer.get_added_vocab().items()}
@@ -125,6 +126,6 @@ class Qwen3ASRSherpa(SherpaExporter):
         recognizer, outputs = OfflineRecognizer.from_qwen3_asr(**files, max_total_len=room), []
         for e, clip, limit in zip(examples, clips, limits):
             audio = F.pad(clip, (0, max(0, processor.hf.feature_extractor.min_length - len(clip)))).numpy()
-            said = {"language": processor.name_of(e.language) or "", "hotwords": e.context or ""}
-            outputs.append({"text": heard(recognizer, audio, max_new_tokens=str(limit), **said).text.strip()})
+            options = {"language": processor.name_of(e.language) or "", "hotwords": e.context or ""}
+            outputs.append({"text": result_of(recognizer, audio, max_new_tokens=str(limit), **options).text.strip()})
         return outputs

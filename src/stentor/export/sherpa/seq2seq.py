@@ -32,7 +32,7 @@ from stentor.export.gguf.kind import read
 from stentor.export.onnx.frontend import frontend
 from stentor.export.onnx.seq2seq import DecoderGraph, EncoderGraph, example_inputs, trace_decoder
 from stentor.export.onnx.trace import add_metadata, trace
-from stentor.export.sherpa.exporter import SherpaExporter, heard, usage_of
+from stentor.export.sherpa.exporter import SherpaExporter, result_of, usage_of
 from stentor.export.whisper import attention_weights, token_bytes, with_times, words_of
 from stentor.inference.model import Model
 from stentor.models.base import Bundle
@@ -169,14 +169,14 @@ class Seq2SeqSherpa(SherpaExporter):
         def recognizer(language: str, task: str) -> Any:
             if not is_whisper:
                 return sherpa_onnx.OfflineRecognizer.from_moonshine_v2(**files)
-            said = {"language": language, "task": task, "enable_token_timestamps": True}
-            return sherpa_onnx.OfflineRecognizer.from_whisper(**files, **said)
+            options = {"language": language, "task": task, "enable_token_timestamps": True}
+            return sherpa_onnx.OfflineRecognizer.from_whisper(**files, **options)
 
         outputs = []
         for example in examples:
             task = "translate" if example.extra.get("translate") else "transcribe"
             reader = recognizer(processor.code(example.language) or "", task)
-            result = heard(reader, filled(example.audio) if is_whisper else example.audio)
+            result = result_of(reader, filled(example.audio) if is_whisper else example.audio)
             output: dict[str, Any] = {"text": result.text.strip()}
             if result.timestamps:
                 ends = [a + d for a, d in zip(result.timestamps, result.durations)]

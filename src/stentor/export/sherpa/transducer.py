@@ -37,7 +37,7 @@ from stentor.export.onnx.transducer import (
 )
 from stentor.export.onnx.transducer_graphs import ChunkGraph, EncoderGraph, JointGraph, LSTMGraph, first_states
 from stentor.export.program import write_program
-from stentor.export.sherpa.exporter import SherpaExporter, heard, usage_of
+from stentor.export.sherpa.exporter import SherpaExporter, result_of, usage_of
 from stentor.export.sherpa.features import BANDS, SherpaFeatures
 from stentor.inference.model import Model
 from stentor.inference.stream.recognisers import StreamOptions, open_recogniser
@@ -246,7 +246,7 @@ def recognize(folder: Path, clips: Sequence[Any], stream: bool = False) -> list[
             while recognizer.is_ready(live):
                 recognizer.decode_stream(live)
         results.append(recognizer.get_result_all(live))
-    return results if stream else [heard(recognizer, clip) for clip in clips]
+    return results if stream else [result_of(recognizer, clip) for clip in clips]
 
 
 def _write_encoder(bundle: Bundle, folder: Path) -> dict[str, int]:

@@ -26,8 +26,8 @@ class Stream:
     def __init__(self, folder):
         files = {name: str(folder / f"{name}.onnx") for name in ("encoder", "decoder", "joiner")}
         make = sherpa_onnx.OfflineRecognizer.from_transducer
-        given = {"tokens": str(folder / "tokens.txt"), "model_type": "nemo_transducer"}
-        self.recognizer = opened(folder, lambda _: make(**files, **given))
+        settings = {"tokens": str(folder / "tokens.txt"), "model_type": "nemo_transducer"}
+        self.recognizer = opened(folder, lambda _: make(**files, **settings))
         self.audio, self.before = np.zeros(0, np.float32), 0  # samples: kept, and how many before them
         self.new = self.unseen = 0  # samples since the last answer, and since speech was last looked for
         self.answer, self.stable = [], 0  # words of the last answer, and the number of those that are final

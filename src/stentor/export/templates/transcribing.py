@@ -30,8 +30,8 @@ class Transcriber:
     def run(self, graph, **inputs):
         """Outputs of a graph by name; of the inputs those that it has are given."""
         facts = self.facts["graphs"][graph]
-        path, made = self.folder / facts["file"], onnxruntime.InferenceSession
-        session = self.sessions[graph] = self.sessions.get(graph) or opened(path, made)
+        path = self.folder / facts["file"]
+        session = self.sessions[graph] = self.sessions.get(graph) or opened(path, onnxruntime.InferenceSession)
         fed = {node.name: inputs[node.name] for node in session.get_inputs()}
         return dict(zip(facts["outputs"], session.run(facts["outputs"], fed)))
 

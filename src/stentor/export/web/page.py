@@ -74,19 +74,19 @@ class WebPage(GraphExporter):
         write_runtime(folder / "ort", self.package)
         (folder / MODEL).mkdir()
         self.graphs = tempfile.TemporaryDirectory(prefix="stentor-web-")
-        whole = Path(self.graphs.name)
-        exporter_of("onnx", model.bundle).write(model, whole)
-        config = read_json(whole / ONNX_CONFIG)
+        graphs = Path(self.graphs.name)
+        exporter_of("onnx", model.bundle).write(model, graphs)
+        config = read_json(graphs / ONNX_CONFIG)
         names = [graph["file"] for graph in config["graphs"].values()]
-        for file in [whole / ONNX_CONFIG, *(file for name in names for file in whole.glob(f"{name}*"))]:
+        for file in [graphs / ONNX_CONFIG, *(file for name in names for file in graphs.glob(f"{name}*"))]:
             shutil.copyfile(file, folder / MODEL / file.name)
         units = config.get("units")
         said = pieces(model.bundle.processor) if units is None else [u.encode().decode("latin-1") for u in units]
         (folder / MODEL / "pieces.json").write_text(json.dumps(said), encoding="utf-8")
         write_page(folder, title_of(model))
 
-    def quantize(self, model: Model, whole: Path, folder: Path, quantization: str) -> None:
-        super().quantize(model, whole, folder, quantization)
+    def quantize(self, model: Model, float_folder: Path, folder: Path, quantization: str) -> None:
+        super().quantize(model, float_folder, folder, quantization)
         write_page(folder, title_of(model))
 
     def run(self, folder: Path, model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:

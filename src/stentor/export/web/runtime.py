@@ -55,8 +55,8 @@ def _contents(place: Path) -> dict[str, bytes]:
             return {name: (folder / name).read_bytes() for name in FILES}
         with tarfile.open(place) as archive:  # in one pass, as each look at another place unpacks it again
             members = {Path(m.name).name: m for m in archive.getmembers() if m.name.startswith("package/dist/")}
-            found = sorted((members[name] for name in FILES), key=lambda member: member.offset)
-            return {Path(m.name).name: archive.extractfile(m).read() for m in found}  # type: ignore[union-attr]
+            ordered = sorted((members[name] for name in FILES), key=lambda member: member.offset)
+            return {Path(m.name).name: archive.extractfile(m).read() for m in ordered}  # type: ignore[union-attr]
     except (OSError, KeyError, EOFError, zlib.error, tarfile.TarError) as error:
         raise ConfigError(
             f"--runtime {place} {'does not hold' if place.exists() else 'is not there: it has to hold'} {NAME}. "

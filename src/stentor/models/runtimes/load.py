@@ -56,17 +56,17 @@ class Export:
         """The model with its processor. Raises ConfigError for a damaged folder and one that no class runs."""
         if self.kind == "speech_llm":
             return family.load(self.folder)
-        own = family.model_fields["type"].default
-        row = (self.format, self.kind or own)
+        family_type = family.model_fields["type"].default
+        row = (self.format, self.kind or family_type)
         if row not in MODELS:
             raise ConfigError(
                 f"{self.folder} is an {self.format} export of the kind {row[1]}, which Stentor does not run: give "
                 "the model that it was made from."
             )
-        if row[1] != own and (own, row[1]) != ("transformer", "ctc"):
+        if row[1] != family_type and (family_type, row[1]) != ("transformer", "ctc"):
             raise ConfigError(
-                f"{self.folder / ONNX_CONFIG} is of the kind {row[1]}, and config.json beside it of the family {own}: "
-                "the export is damaged. Export the model again."
+                f"{self.folder / ONNX_CONFIG} is of the kind {row[1]}, and config.json beside it of the family "
+                f"{family_type}: the export is damaged. Export the model again."
             )
         from stentor.models.encoders.cache import EncoderCache
 

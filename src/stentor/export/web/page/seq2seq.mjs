@@ -17,10 +17,10 @@ export async function seq2seq(model, clip, {language} = {}) {
     ids.push(token);
     [tokens, past] = [[token], next(past, out)];
   }
-  const all = ids.slice(0, most), said = all.filter((id) => facts.text_ids === null || id <= facts.text_ids);
-  if (!looks.length || said.length < all.length) return {ids: said};
+  const all = ids.slice(0, most), textIds = all.filter((id) => facts.text_ids === null || id <= facts.text_ids);
+  if (!looks.length || textIds.length < all.length) return {ids: textIds};
   const begins = starts(looks).map((frame) => frame * FRAME);
-  return {ids: said, spans: said.map((_, i) => [begins[i], begins[i + 1]])};
+  return {ids: textIds, spans: textIds.map((_, i) => [begins[i], begins[i + 1]])};
 }
 
 // Of attention [1, heads, tokens, frames] the last token's rows, one for each head.
@@ -32,7 +32,7 @@ function lastRows({data, dims: [, heads, tokens, all]}, frames) {
 function starts(looks) {
   const count = looks.length, frames = looks[0][0].length, heads = looks[0].length;
   const best = Array.from({length: count + 1}, () => new Float64Array(frames + 1).fill(-Infinity));
-  const scores = looks.map(() => new Float64Array(frames)), whole = frames - 1, edge = (t) => Math.max(0, whole - Math.abs(whole - Math.abs(t)));
+  const scores = looks.map(() => new Float64Array(frames)), last = frames - 1, edge = (t) => Math.max(0, last - Math.abs(last - Math.abs(t)));
   for (let head = 0; head < heads; head++) {
     const rows = looks.map((look) => {
       const sum = look[head].reduce((total, weight) => total + weight, 0);
